@@ -1,42 +1,50 @@
 //! weir under a service manager, whose part the test plays: what systemd is told (sd_notify(3)), in order; and whether systemd
 //! accepts the unit that weir comes with.
 
-use std::{os::unix::net::UnixDatagram, process::Child};
+use std::{os::unix::net::UnixDatagram, process::Child, thread};
 
 use weir_test::{
     LIMIT,
-    process::wait,
+    process::{wait, with_argument},
     versions::{NEXT, break_weir, installed, replace},
 };
 
 use super::*;
 
-/// A weir that was started with NOTIFY_SOCKET, and the socket.
+/// A weir that was started with NOTIFY_SOCKET, and the socket. At the end of the test it is killed with the weirs that came
+/// after it: only a service manager knows those.
 pub struct Service {
     pub child: Child,
     socket: UnixDatagram,
     admin: String,
+    file: String,
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let weirs = with_argument(&self.file);
+        weirs.iter().for_each(|one| signal(one.pid, Signal::KILL));
+        if !thread::panicking() {
+            weir_test::weir::expect_gone(&weirs);
+        }
     }
 }
 
 impl Service {
     pub fn start(site: &Setup) -> Service {
-        let file = site.write_toml();
+        let file = site.write_toml().display().to_string();
         let path = site.path("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         let stderr = fs::File::create(site.path("log/stderr")).unwrap();
         let child = Command::new(site.path("bin/weir"))
             .args(["serve", "-c"])
-            .arg(file)
+            .arg(&file)
             .env("NOTIFY_SOCKET", path)
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .stderr(stderr)
             .spawn()
             .unwrap();
@@ -45,6 +53,7 @@ impl Service {
             child,
             socket,
             admin,
+            file,
         }
     }
 

@@ -4,7 +4,7 @@ use std::process::Output;
 
 use weir_test::{
     LIMIT,
-    process::wait,
+    process::{descendants, wait},
     versions::{NEXT, OWN, break_weir, installed, replace, replace_php},
     wait_for,
 };
@@ -154,26 +154,33 @@ fn the_old_one_finishes_its_requests_and_the_status_and_the_stop_know_of_them() 
     assert!(slow.response_if_any("GET").is_none());
 }
 
+/// Fails unless an upgrade fails with these words and the weir before serves as if nothing had been.
+#[track_caller]
+fn expect_refused(weir: &Weir, what: &str, words: &[&str]) {
+    let gateway = weir.gateway().pid;
+    let (code, said) = upgrade(weir);
+    assert_eq!(code, Some(70), "{what}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{what}: no {word:?} in {said}");
+    }
+    expect_unchanged(weir, gateway, what);
+}
+
+#[track_caller]
+fn expect_unchanged(weir: &Weir, gateway: u32, what: &str) {
+    weir.log_line("upgrade failed, nothing was changed");
+    let serves = (manager(weir), weir.gateway().pid);
+    assert_eq!(serves, (weir.pid(), gateway), "{what}");
+    pid(weir);
+    let written = fs::read_to_string(weir.path("weir.pid")).unwrap();
+    assert_eq!(written.trim(), weir.pid().to_string());
+}
+
 #[test]
 fn a_new_weir_that_does_not_come_up_changes_nothing_and_the_reason_is_told() {
-    let weir = site().server("upgrade_timeout = \"3s\"").start();
-    let (bin, first, gateway) = (weir.path("bin"), manager(&weir), weir.gateway().pid);
-    let refused = |what: &str, words: &[&str]| {
-        let (code, said) = upgrade(&weir);
-        assert_eq!(code, Some(70), "{what}: {said}");
-        for word in words {
-            assert!(said.contains(word), "{what}: no {word:?} in {said}");
-        }
-        weir.log_line("upgrade failed, nothing was changed");
-        assert_eq!(
-            (manager(&weir), weir.gateway().pid),
-            (first, gateway),
-            "{what}"
-        );
-        pid(&weir);
-        let written = fs::read_to_string(weir.path("weir.pid")).unwrap();
-        assert_eq!(written.trim(), first.to_string());
-    };
+    let weir = site().start();
+    let bin = weir.path("bin");
+    let refused = |what: &str, words: &[&str]| expect_refused(&weir, what, words);
     break_weir(
         &bin,
         "#!/bin/sh\necho 'a library is missing' >&2\nexit 127\n",
@@ -181,11 +188,6 @@ fn a_new_weir_that_does_not_come_up_changes_nothing_and_the_reason_is_told() {
     refused("ends", &["exit code 127", "a library is missing"]);
     break_weir(&bin, "#!/bin/sh\nkill -SEGV $$\n");
     refused("crashes", &["SIGSEGV"]);
-    break_weir(&bin, "#!/bin/sh\necho wait >&2\nexec sleep 100\n");
-    refused("hangs", &["within 3s", "upgrade_timeout", "wait"]);
-    // What it prints does not keep the old one from its other work, or from giving the new one up.
-    break_weir(&bin, "#!/bin/sh\nexec yes 'a line without end' >&2\n");
-    refused("prints without end", &["within 3s", "a line without end"]);
     break_weir(&bin, "no program");
     refused("is no program", &["ended before it served"]);
     fs::remove_file(bin.join("weir")).unwrap();
@@ -209,6 +211,57 @@ fn a_new_weir_that_does_not_come_up_changes_nothing_and_the_reason_is_told() {
     let (code, said) = upgrade(&weir);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(version(&weir), NEXT);
+}
+
+#[test]
+fn a_new_weir_that_does_not_come_up_in_time_is_ended_and_what_it_said_is_told() {
+    let weir = site().server("upgrade_timeout = \"2s\"").start();
+    let bin = weir.path("bin");
+    break_weir(&bin, "#!/bin/sh\necho wait >&2\nexec sleep 100\n");
+    expect_refused(&weir, "hangs", &["within 2s", "upgrade_timeout", "wait"]);
+    // What it prints does not keep the old one from its other work, or from giving the new one up.
+    break_weir(&bin, "#!/bin/sh\nexec yes 'a line without end' >&2\n");
+    let words = ["within 2s", "a line without end"];
+    expect_refused(&weir, "prints without end", &words);
+}
+
+/// It has a PHP master already, which loads a script that does not end.
+#[test]
+fn a_new_weir_that_does_not_come_up_in_time_is_ended_with_all_that_it_has_started() {
+    let weir = site().server("upgrade_timeout = \"8s\"").start();
+    let gateway = weir.gateway().pid;
+    fs::write(weir.root().join("hangs.php"), "<?php sleep(600);").unwrap();
+    let hangs = weir.root().join("hangs.php");
+    let preload = format!(
+        "[pool.app]\nphp_define = {{ \"opcache.preload\" = \"{}\", \"opcache.preload_user\" = \"{}\" }}\n",
+        hangs.display(),
+        web_user()
+    );
+    let file = weir.path("weir.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("[pool.app]\n", &preload)).unwrap();
+    let known = weir.children();
+    let upgrade = weir
+        .command(&["upgrade"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let new = wait_for("the new weir", || {
+        let new = weir.processes().into_iter();
+        let mut new = new.filter(|one| one.name == "weir" && !known.contains(&one.pid));
+        new.find(|one| weir.children().contains(&one.pid))
+    });
+    let mut started = wait_for("its PHP master", || {
+        let started = descendants(new.pid);
+        (!started.is_empty()).then_some(started)
+    });
+    started.push(new);
+    let output = upgrade.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("within 8s"), "{said}");
+    expect_unchanged(&weir, gateway, "loads PHP without end");
+    weir_test::weir::expect_gone(&started);
+    fs::write(&file, text).unwrap();
 }
 
 #[test]

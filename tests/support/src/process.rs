@@ -56,6 +56,18 @@ pub fn descendants(pid: u32) -> Vec<Process> {
     found
 }
 
+/// All processes that were started with this argument.
+pub fn with_argument(argument: &str) -> Vec<Process> {
+    let mut found = descendants(1);
+    found.retain(|process| {
+        let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        words
+            .split(|byte| *byte == 0)
+            .any(|word| word == argument.as_bytes())
+    });
+    found
+}
+
 /// What each thread of a process and of its descendants does: where in the kernel it waits, in which call with which
 /// descriptors, and how much processor time it had. This helps to find out why a test got stuck.
 pub fn table(pid: u32) -> String {
