@@ -398,6 +398,12 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(TOO_MANY)
 }
 
+/// Whether the process at the other end of a channel has ended. If it had not read all, the kernel says so with a reset.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionReset)
+}
+
 /// Pause before each start of a gateway that has served but repeatedly ends soon.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 

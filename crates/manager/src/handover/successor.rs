@@ -14,7 +14,12 @@ use weir_sys::{
 };
 
 use super::{ToPredecessor, ToSuccessor, receive, send};
-use crate::{environment, gateway::is_full, output_tail::OutputTail, program::Program};
+use crate::{
+    environment,
+    gateway::{is_full, is_gone},
+    output_tail::OutputTail,
+    program::Program,
+};
 
 /// The new weir while it starts, and after it has taken over.
 #[derive(Debug)]
@@ -199,9 +204,7 @@ impl Successor {
                 Ok(()) => drop(self.queue.pop_front()),
                 Err(error) if is_full(&error) => return,
                 // It ends, and its exit says why.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    return self.queue.clear();
-                }
+                Err(error) if is_gone(&error) => return self.queue.clear(),
                 Err(error) => {
                     self.unsent = Some(format!(
                         "the new weir cannot be given all it needs: {error}"
@@ -228,3 +231,37 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Pause before a message is sent again for which the channel had no room.
 const RESEND: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_has_ended_without_reading_all_is_not_one_that_cannot_be_given_all() {
+        let (channel, theirs) = message::pair().unwrap();
+        let (output, _stderr) = OutputTail::new(MOST_OUTPUT).unwrap();
+        let now = Instant::now();
+        let mut successor = Successor {
+            pid: 0,
+            channel: Some(channel),
+            queue: VecDeque::new(),
+            output,
+            version: None,
+            until: now + LAST_WORDS,
+            limit: LAST_WORDS,
+            exit: None,
+            unsent: None,
+            given_up: None,
+        };
+        successor.tell(ToSuccessor::Reload, None);
+        drop(theirs);
+        successor.tell(ToSuccessor::Reload, None);
+        successor.tell(ToSuccessor::Reload, None);
+        assert_eq!(successor.unsent, None);
+        successor.exited(Exit::Code(3));
+        let Some(Outcome::Failed(cause)) = successor.look(now) else {
+            panic!("it has ended");
+        };
+        assert!(cause.contains("exit code 3"), "{cause}");
+    }
+}

@@ -2,7 +2,6 @@
 //! here: the old weir, and the new one until it is in charge.
 
 use std::{
-    io::ErrorKind,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -13,6 +12,7 @@ use weir_sys::{process, signal::Signal};
 use super::{LAST_WORDS, Manager, Reload, Requester, Stopping, reload::LONGEST_CLOSE, say_lines};
 use crate::{
     Failure,
+    gateway::is_gone,
     generation::give_connections,
     handover::{
         Anchor, Finishing, HANDOVER, Listing, Outcome, Said, Successor, ToAnchor, ToPredecessor,
@@ -87,14 +87,7 @@ impl Manager<'_> {
         let handed = started.and_then(|mut successor| match self.hand(&mut successor) {
             Ok(()) => Ok(successor),
             // It has ended: its exit says more.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
-                ) =>
-            {
-                Ok(successor)
-            }
+            Err(error) if is_gone(&error) => Ok(successor),
             Err(error) => {
                 successor.kill();
                 Err(error.to_string())
