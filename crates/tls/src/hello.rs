@@ -36,13 +36,17 @@ impl Hello {
         Ok(())
     }
 
-    /// The message, if it is whole, and its bytes, if they are kept.
+    /// The message, if it is whole.
     ///
     /// # Errors
     /// It is none.
-    pub(crate) fn accept(&mut self) -> Result<Option<(Accepted, Vec<u8>)>, (Error, AcceptedAlert)> {
-        let accepted = self.acceptor.accept()?;
-        Ok(accepted.map(|accepted| (accepted, self.bytes.take().unwrap_or_default())))
+    pub(crate) fn accept(&mut self) -> Result<Option<Accepted>, (Error, AcceptedAlert)> {
+        self.acceptor.accept()
+    }
+
+    /// Its bytes, if they are kept.
+    pub(crate) fn take_bytes(&mut self) -> Vec<u8> {
+        self.bytes.take().unwrap_or_default()
     }
 }
 
@@ -52,7 +56,7 @@ pub(crate) fn again(mut bytes: &[u8]) -> Option<Accepted> {
     while !bytes.is_empty() {
         let left = bytes.len();
         hello.read(&mut bytes).ok()?;
-        if let Ok(Some((accepted, _))) = hello.accept() {
+        if let Ok(Some(accepted)) = hello.accept() {
             return Some(accepted);
         }
         if bytes.len() == left {
@@ -171,7 +175,8 @@ mod tests {
         hello.read(&mut first).unwrap();
         assert!(hello.accept().unwrap().is_none());
         hello.read(&mut rest).unwrap();
-        let (accepted, bytes) = hello.accept().ok().unwrap().unwrap();
+        let accepted = hello.accept().ok().unwrap().unwrap();
+        let bytes = hello.take_bytes();
         assert_eq!(accepted.client_hello().server_name(), Some("main.test"));
         assert_eq!(bytes, sent);
         let second = again(&bytes).unwrap();

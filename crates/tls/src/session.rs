@@ -311,7 +311,10 @@ impl Session {
                     .map_err(|error| Broken::Tls(error.to_string()))?;
                 match hello.accept() {
                     Ok(None) => Ok(()),
-                    Ok(Some((accepted, bytes))) => self.accept(accepted, &bytes),
+                    Ok(Some(accepted)) => {
+                        let bytes = hello.take_bytes();
+                        self.accept(accepted, &bytes)
+                    }
                     Err((error, alert)) => Err(self.fail_with(&error, alert)),
                 }
             }
