@@ -1,10 +1,10 @@
 //! CONNECT: both sides get all that the other one has sent, however it ends.
 
-use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 
 use weir_test::sidecar::{Outward, Sidecar};
+use weir_test::tcp::{ends, is_read, is_received, socket};
 use weir_test::{Client, LIMIT, free_address, wait_until};
 
 /// A tunnel to an origin of the test: weir, the caller's end, and the origin's end.
@@ -19,43 +19,6 @@ fn tunnel() -> (Sidecar, Client, TcpStream) {
     assert_eq!(caller.head().expect("a tunnel").status, 200);
     origin.set_read_timeout(Some(LIMIT)).expect("a timeout");
     (sidecar, caller, origin)
-}
-
-/// The socket of this machine between two addresses: its state and its unread bytes (proc_pid_net(5)).
-fn socket(local: SocketAddr, remote: SocketAddr) -> Option<(String, usize)> {
-    let table = fs::read_to_string("/proc/net/tcp").expect("the sockets");
-    let named = |address: SocketAddr| {
-        let SocketAddr::V4(v4) = address else {
-            panic!("{address} is no IPv4 address");
-        };
-        let ip = u32::from_ne_bytes(v4.ip().octets());
-        format!("{ip:08X}:{:04X}", v4.port())
-    };
-    let (local, remote) = (named(local), named(remote));
-    table.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, own, other, state, queues, ..] = fields.as_slice() else {
-            return None;
-        };
-        let (_, unread) = queues.split_once(':')?;
-        let unread = usize::from_str_radix(unread, 16).expect("a number");
-        (*own == local && *other == remote).then(|| ((*state).to_owned(), unread))
-    })
-}
-
-/// Whether the other side's kernel has received all that was sent from this socket, and its end: the state FIN_WAIT2.
-fn is_received(local: SocketAddr, remote: SocketAddr) -> bool {
-    socket(local, remote).is_some_and(|(state, _)| state == "05")
-}
-
-/// Whether this socket has no unread bytes, or is gone.
-fn is_read(local: SocketAddr, remote: SocketAddr) -> bool {
-    socket(local, remote).is_none_or(|(_, unread)| unread == 0)
-}
-
-fn ends(stream: &TcpStream) -> (SocketAddr, SocketAddr) {
-    let local = stream.local_addr().expect("an address");
-    (local, stream.peer_addr().expect("an address"))
 }
 
 fn pattern(length: usize) -> Vec<u8> {

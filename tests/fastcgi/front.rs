@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use weir_test::fcgi::{ABORT_REQUEST, BEGIN_REQUEST, GET_VALUES, PARAMS, STDIN, record};
 use weir_test::front::{Behind, Front, Params, head, request};
+use weir_test::tcp::{is_read, socket};
 use weir_test::{Gate, LIMIT, Responder, Setup, wait_until};
 
 /// A pool of `maxconn` whose worker waits at the gate and then prints the request's URI.
@@ -39,6 +40,29 @@ fn a_kept_connection_serves_many_requests_and_another_is_closed() {
     assert_eq!(once.answer(7).text().1, "/run.php?once");
     once.expect_closed();
     assert_eq!(responder.most_running(), 1);
+}
+
+/// Bytes that nobody reads turn the end of a connection into a reset, which may destroy what is on its way.
+#[test]
+fn a_request_after_the_last_answer_resets_nothing() {
+    let setup = Setup::new();
+    let answer = vec![b'x'; 200 << 10];
+    let responder = Responder::unix(setup.folder(), move |_, page| page.page(&answer));
+    let behind = Behind::start(setup, &responder.pool(1), "");
+    let mut front = behind.front();
+    let asked = request(1, false, &behind.params("/run.php"), b"");
+    front.send(&asked);
+    let (local, remote) = front.ends();
+    wait_until("weir has closed its end", || {
+        socket(remote, local).is_some_and(|(state, _)| state == "04")
+    });
+    for _ in 0..2 {
+        front.try_send(&asked);
+        wait_until("weir has read it", || is_read(remote, local));
+    }
+    let answered = front.answer(1);
+    assert!(answered.stdout.len() > 200 << 10);
+    assert_eq!(answered.ended, Some(0));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
+use weir_test::tcp::{ends, is_read, socket};
 use weir_test::weir::request;
 use weir_test::{Client, LIMIT, Responder, Setup, Weir, wait_until};
 
@@ -550,6 +551,30 @@ fn a_request_behind_the_last_one_resets_nothing() {
             rest.len()
         );
     }
+}
+
+/// The same after weir has closed its end, while the answer is on its way to a client that reads slowly.
+#[test]
+fn a_request_after_the_last_answer_resets_nothing() {
+    let setup = Setup::new().file("large.bin", vec![b'x'; 256 << 10]);
+    let weir = setup.start();
+    let request = "GET /large.bin HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let mut client = weir.client();
+    client.send(request);
+    let (local, remote) = ends(client.stream());
+    wait_until("weir has closed its end", || {
+        socket(remote, local).is_some_and(|(state, _)| state == "04")
+    });
+    for _ in 0..2 {
+        client.try_send(request);
+        wait_until("weir has read it", || is_read(remote, local));
+    }
+    let (received, whole) = client.rest();
+    assert!(
+        whole && received.len() > 256 << 10,
+        "{whole} {}",
+        received.len()
+    );
 }
 
 #[test]

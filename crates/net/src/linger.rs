@@ -12,9 +12,14 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::Socket;
 
-/// Closes a connection whose peer should send nothing more. `Some`: it has, so that this has to be awaited ([`linger`]).
+/// Closes a connection whose peer should send nothing more. `Some`: it has, or it could while it does not have the whole answer, so
+/// that this has to be awaited ([`linger`]).
 pub fn close(mut socket: Socket) -> Option<impl Future<Output = ()>> {
-    if weir_sys::socket::has_bytes(socket.as_fd()) {
+    let fd = socket.as_fd();
+    // The peer of a unix socket keeps what it was sent, whatever it sends.
+    let is_on_its_way =
+        || !socket.is_unix() && weir_sys::socket::unsent(fd).is_ok_and(|left| left > 0);
+    if weir_sys::socket::has_bytes(fd) || is_on_its_way() {
         return Some(linger(socket));
     }
     // Shutting down a socket never waits.

@@ -40,6 +40,15 @@ impl Socket {
         }
     }
 
+    /// Whether it is a unix socket.
+    pub fn is_unix(&self) -> bool {
+        match self {
+            Socket::Tcp(_) => false,
+            Socket::Unix(_) => true,
+            Socket::Tls(tls) => tls.inner().is_unix(),
+        }
+    }
+
     /// Gives up the space of its buffers: nothing comes for a while.
     pub fn rest(&mut self) {
         if let Socket::Tls(tls) = self {

@@ -60,6 +60,15 @@ impl Front {
         front.patience(LIMIT)
     }
 
+    /// The addresses of a connection over TCP: its own, and weir's.
+    #[track_caller]
+    pub fn ends(&self) -> (SocketAddr, SocketAddr) {
+        match &self.stream {
+            Stream::Tcp(stream) => crate::tcp::ends(stream),
+            Stream::Unix(_) => panic!("a unix socket has no addresses"),
+        }
+    }
+
     /// Sets how long it waits for bytes.
     pub fn patience(self, limit: Duration) -> Front {
         match &self.stream {

@@ -26,6 +26,7 @@ pub mod pebble;
 pub mod php;
 pub mod process;
 pub mod sidecar;
+pub mod tcp;
 pub mod versions;
 pub mod weir;
 pub mod wordpress;
