@@ -30,8 +30,8 @@ void booted_report_to(int pipe, uint32_t number);
 /* Reports something. */
 void booted_report(int kind);
 
-/* Adds PHP's functions and constants for such applications, if the pool has one. Call it in MINIT. */
-void booted_add_functions(int module_number);
+/* Adds PHP's functions and constants for such applications, if the pool has one. Call it while extensions start. */
+void booted_add_functions(void);
 
 /* Runs the application until its process is to end. Returns the exit code of the process. */
 int booted_run(const struct pool_config *config);

@@ -151,15 +151,20 @@ static const zend_function_entry functions[] = {
 	PHP_FE_END
 };
 
-void booted_add_functions(int module_number)
+/* As REGISTER_MAIN_LONG_CONSTANT, which needs the number of a module. */
+static void add_constant(const char *name, zend_long value)
+{
+	zend_register_long_constant(name, strlen(name), value, CONST_PERSISTENT, 0);
+}
+
+void booted_add_functions(void)
 {
 	if (!booted_has_application()) {
 		return;
 	}
 	zend_register_functions(NULL, functions, NULL, MODULE_PERSISTENT);
-	REGISTER_MAIN_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_DEBUG", LEVEL_DEBUG, CONST_PERSISTENT);
-	REGISTER_MAIN_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_INFO", LEVEL_INFO, CONST_PERSISTENT);
-	REGISTER_MAIN_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_WARN", LEVEL_WARN, CONST_PERSISTENT);
-	REGISTER_MAIN_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_ERROR", LEVEL_ERROR, CONST_PERSISTENT);
-	(void)module_number;
+	add_constant("FRANKENPHP_LOG_LEVEL_DEBUG", LEVEL_DEBUG);
+	add_constant("FRANKENPHP_LOG_LEVEL_INFO", LEVEL_INFO);
+	add_constant("FRANKENPHP_LOG_LEVEL_WARN", LEVEL_WARN);
+	add_constant("FRANKENPHP_LOG_LEVEL_ERROR", LEVEL_ERROR);
 }

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 /* The orders of the manager. */
-enum order { ORDER_CONFIG = 1, ORDER_FORK = 2, ORDER_SIGNAL = 3, ORDER_TRACE = 4 };
+enum order { ORDER_CONFIG = 1, ORDER_FORK = 2, ORDER_SIGNAL = 3, ORDER_TRACE = 4, ORDER_MASTER = 5 };
 
 /* A packet from the manager. Its bytes are in the channel's buffer until the next packet is received. */
 struct packet {
@@ -19,7 +19,7 @@ struct packet {
 	size_t length;
 	/* The descriptor that came with the packet, close-on-exec; -1: none. The function that uses it must close it. */
 	int descriptor;
-	/* Two more descriptors of a FORK: standard output and standard error of the worker; -1: none. */
+	/* Two more descriptors of a FORK or MASTER: standard output and standard error of the new process; -1: none. */
 	int output[2];
 };
 

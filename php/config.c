@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "bytes.h"
 #include "say.h"
@@ -80,6 +81,29 @@ static bool add_ini(struct pool_config *config, const struct field *field)
 	return true;
 }
 
+/* "files SOFT HARD". */
+static bool add_limit(struct pool_config *config, const struct field *field)
+{
+	char text[80] = "", name[16];
+	struct limit limit = {0};
+	memcpy(text, field->value, field->value_length < sizeof text ? field->value_length : 0);
+	if (config->limit_count == sizeof config->limits / sizeof *config->limits ||
+	    sscanf(text, "%15s %llu %llu", name, &limit.soft, &limit.hard) != 3) {
+		return false;
+	}
+	if (!strcmp(name, "files")) {
+		limit.resource = RLIMIT_NOFILE;
+	} else if (!strcmp(name, "core")) {
+		limit.resource = RLIMIT_CORE;
+	} else if (!strcmp(name, "processes")) {
+		limit.resource = RLIMIT_NPROC;
+	} else {
+		return false;
+	}
+	config->limits[config->limit_count++] = limit;
+	return true;
+}
+
 /* Returns false if the value is not valid. Ignores keys of a newer manager. */
 static bool take(struct pool_config *config, const struct field *field)
 {
@@ -91,6 +115,12 @@ static bool take(struct pool_config *config, const struct field *field)
 		set_text(&config->weir, field);
 	} else if (is_key(field, "pool")) {
 		set_text(&config->pool, field);
+	} else if (is_key(field, "template")) {
+		config->is_template = is_yes(field);
+	} else if (is_key(field, "rlimit")) {
+		return add_limit(config, field);
+	} else if (is_key(field, "title")) {
+		set_text(&config->title, field);
 	} else if (is_key(field, "process_name")) {
 		set_text(&config->process_name, field);
 	} else if (is_key(field, "chroot")) {

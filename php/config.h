@@ -21,7 +21,11 @@ struct pool_config {
 	char *weir_version;
 	/* Path of the manager's program, for messages; NULL: not sent. */
 	char *weir;
+	/* The process belongs to no pool: masters are forked from it (template.h). */
+	bool is_template;
 	char *pool;
+	/* The whole name of a master in process lists; NULL: it was executed with its name. */
+	char *title;
 	/* Name of the processes in process lists, if it differs from the program's name; else NULL. */
 	char *process_name;
 	/* Root folder for chroot(2) after PHP has started; NULL: none. */
@@ -44,6 +48,12 @@ struct pool_config {
 	char **environment;
 	size_t environment_count;
 	bool clear_env;
+	/* Limits that a master sets for itself (setrlimit(2)): it was not executed with them. */
+	struct limit {
+		int resource;
+		unsigned long long soft, hard;
+	} limits[3];
+	size_t limit_count;
 	/* Extensions of the scripts that may run; none: any. */
 	char **extensions;
 	size_t extension_count;

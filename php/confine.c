@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,8 +22,14 @@ static bool failed(char *error, size_t size, const char *what, const char *folde
 	return false;
 }
 
-/* Gives up all capabilities but these. Root keeps its capabilities: the administrator chose to run as root. */
-static bool keep_only(uint32_t wanted)
+#define CHROOT (1u << CAP_SYS_CHROOT)
+#define OTHER_USERS (1u << CAP_SETUID | 1u << CAP_SETGID)
+
+/*
+ * Gives up all capabilities but these, of which only `effective` may be used without more. Root keeps its capabilities: the
+ * administrator chose to run as root.
+ */
+static bool keep_only(uint32_t wanted, uint32_t effective)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {0};
@@ -34,16 +41,44 @@ static bool keep_only(uint32_t wanted)
 	}
 	uint32_t kept = sets[0].permitted & wanted;
 	memset(sets, 0, sizeof sets);
-	/* The kernel takes away what would be left for programs that this one executes (capabilities(7), ambient). */
-	sets[0].effective = sets[0].permitted = sets[0].inheritable = kept;
+	/* Nothing is inheritable, so programs that this one executes get nothing (capabilities(7), ambient). */
+	sets[0].permitted = kept;
+	sets[0].effective = kept & effective;
 	return syscall(SYS_capset, &header, sets) == 0;
 }
 
 void confine_start(void)
 {
 	prctl(PR_SET_DUMPABLE, 0);
-	/* Only chroot(2) needs one later. The manager gave another one so that nobody could look into this process until now. */
-	keep_only(1u << CAP_SYS_CHROOT);
+	/*
+	 * Only chroot(2) needs one later, and what becomes another user, if this is a template. The manager gave another one so that
+	 * nobody could look into this process until now.
+	 */
+	keep_only(CHROOT | OTHER_USERS, CHROOT);
+}
+
+bool confine_use_all(void)
+{
+	return keep_only(CHROOT | OTHER_USERS, CHROOT | OTHER_USERS);
+}
+
+bool confine_keep_user(void)
+{
+	/* A change of user sets it to what the machine allows (fs.suid_dumpable). */
+	prctl(PR_SET_DUMPABLE, 0);
+	return keep_only(CHROOT, CHROOT);
+}
+
+void confine_limit(const struct pool_config *config)
+{
+	for (size_t at = 0; at < config->limit_count; at++) {
+		const struct limit *limit = &config->limits[at];
+		struct rlimit now, wanted;
+		getrlimit(limit->resource, &now);
+		wanted.rlim_max = limit->hard < now.rlim_max ? limit->hard : now.rlim_max;
+		wanted.rlim_cur = limit->soft < wanted.rlim_max ? limit->soft : wanted.rlim_max;
+		setrlimit(limit->resource, &wanted);
+	}
 }
 
 /*
@@ -105,7 +140,7 @@ bool confine_master(const struct pool_config *config, char *error, size_t size)
 	if (config->chdir && chdir(config->chdir) < 0) {
 		return failed(error, size, "chdir to", config->chdir);
 	}
-	if (!keep_only(0)) {
+	if (!keep_only(0, 0)) {
 		return failed(error, size, "giving up capabilities in", config->chroot ? config->chroot : "/");
 	}
 	/* A change of identity sets it to what the machine allows (fs.suid_dumpable). */

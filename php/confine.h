@@ -16,6 +16,13 @@
  */
 void confine_start(void);
 
+/* In a template's fork: what becomes another user may be used; and must not be any more. They return false, with errno, on failure. */
+bool confine_use_all(void);
+bool confine_keep_user(void);
+
+/* Sets the pool's limits. A limit that is above the hard one is set to that. */
+void confine_limit(const struct pool_config *config);
+
 /*
  * Changes to the pool's AppArmor profile and to the folder of its scripts, and drops all capabilities. Returns false, with the reason in `error`,
  * on failure.

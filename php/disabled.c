@@ -55,6 +55,10 @@ static const struct pool_config *pool;
 void disabled_start(const struct pool_config *config)
 {
 	pool = config;
+}
+
+void disabled_share(void)
+{
 	filled_with = mmap(NULL, sizeof *filled_with, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (filled_with == MAP_FAILED) {
 		die(EXIT_SYSTEM, "weir-php: cannot allocate memory shared with workers: %s", strerror(errno));

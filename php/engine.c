@@ -13,11 +13,14 @@
 #include "php_main.h"
 #include "php_output.h"
 #include "zend_constants.h"
+#include "zend_extensions.h"
 #include "zend_signal.h"
 
 #include "booted.h"
 #include "disabled.h"
 #include "host.h"
+#include "ini.h"
+#include "opcache_start.h"
 #include "say.h"
 #include "sapi.h"
 
@@ -162,6 +165,12 @@ static char *asked_folders;
 static const struct pool_config *starting;
 static void (*before_scripts)(const struct pool_config *config);
 
+/* What extensions do when all have started: OPcache makes its memory then, and preloads. */
+static zend_result (*finish_extensions)(void);
+
+/* Whether this process was forked from one that had loaded PHP. */
+static bool is_forked;
+
 static zend_result extensions_have_started(void)
 {
 	if (scanned_folders && asked_folders) {
@@ -176,7 +185,37 @@ static zend_result extensions_have_started(void)
 	if (before_scripts) {
 		before_scripts(starting);
 	}
-	return SUCCESS;
+	disabled_share();
+	if (!finish_extensions) {
+		return SUCCESS;
+	}
+	return is_forked ? opcache_start(finish_extensions) : finish_extensions();
+}
+
+/* Comes first where extensions have put something. */
+static int take_finish(zend_extension *self)
+{
+	(void)self;
+	finish_extensions = zend_post_startup_cb;
+	zend_post_startup_cb = extensions_have_started;
+	/* So PHP takes it out of its list of extensions. */
+	return FAILURE;
+}
+
+void engine_watch_extensions(void)
+{
+	zend_extension last = {.name = "weir", .startup = take_finish, .resource_number = -1};
+	/* PHP starts them in their order. */
+	zend_register_extension(&last, NULL);
+}
+
+void engine_take_pool(const struct pool_config *config)
+{
+	is_forked = true;
+	ini_start_for_pool(config);
+	EG(current_module) = zend_hash_str_find_ptr(&module_registry, weir_module.name, strlen(weir_module.name));
+	booted_add_functions();
+	EG(current_module) = NULL;
 }
 
 static bool start_php(const struct pool_config *config)
@@ -195,8 +234,6 @@ static bool start_php(const struct pool_config *config)
 		scanned_folders = with_own_folder(asked_folders ? asked_folders : "");
 		setenv("PHP_INI_SCAN_DIR", scanned_folders, 1);
 	}
-	/* OPcache puts its own function there, calls this one first, and preloads then. */
-	zend_post_startup_cb = extensions_have_started;
 	return weir_sapi.startup(&weir_sapi) == SUCCESS;
 }
 

@@ -12,6 +12,15 @@
  */
 bool engine_start(const struct pool_config *config, void (*become)(const struct pool_config *), char *error, size_t size);
 
+/*
+ * In a process that was forked from a template while `become` ran: takes the settings of its pool that `engine_start` would have taken
+ * from `config`. Call it there.
+ */
+void engine_take_pool(const struct pool_config *config);
+
+/* Has `become` called behind the start of all extensions. Call it in MINIT. */
+void engine_watch_extensions(void);
+
 /* Stops PHP. `whole` is true in the process that started it, and false in its forks. */
 void engine_stop(bool whole);
 

@@ -58,11 +58,14 @@ bool environment_receive(int descriptor)
 	return true;
 }
 
+/* Fields of /proc/PID/stat: where the kernel placed the arguments, and the environment, at the start (proc(5)). */
+enum { ARGUMENTS = 48, ENVIRONMENT = 50 };
+
 /*
- * Where the kernel placed the environment at the start: proc(5), fields 50 and 51 of stat. `environ` does not tell it, because
- * libraries change that before main() is called.
+ * Finds what the kernel placed at the start: the field and the one behind it. `environ` does not tell it, because libraries change
+ * that before main() is called.
  */
-static bool find_first(char **begin, char **end)
+static bool find_first(int field, char **begin, char **end)
 {
 	char text[2048];
 	FILE *stat = fopen("/proc/self/stat", "re");
@@ -73,7 +76,7 @@ static bool find_first(char **begin, char **end)
 	text[length] = '\0';
 	/* The second field is a name in parentheses, which may contain spaces. */
 	char *at = strrchr(text, ')');
-	for (int field = 2; at && field < 50; field++) {
+	for (int before = 2; at && before < field; before++) {
 		at = strchr(at + 1, ' ');
 	}
 	unsigned long place[2] = {0, 0};
@@ -106,11 +109,23 @@ void environment_become(const struct pool_config *config)
 			explicit_bzero(sent, sent_length);
 		}
 		/* What /proc/self/environ shows. */
-		if (find_first(&begin, &end)) {
+		if (find_first(ENVIRONMENT, &begin, &end)) {
 			explicit_bzero(begin, (size_t)(end - begin));
 		}
 	}
 	for (size_t at = 0; at < config->environment_count; at++) {
 		set(config->environment[at]);
 	}
+}
+
+void environment_set_title(const char *title)
+{
+	char *begin, *end;
+	if (!find_first(ARGUMENTS, &begin, &end) || end - begin < 2) {
+		return;
+	}
+	size_t room = (size_t)(end - begin) - 1;
+	size_t length = strnlen(title, room);
+	memcpy(begin, title, length);
+	memset(begin + length, 0, room + 1 - length);
 }

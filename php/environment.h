@@ -21,4 +21,7 @@ bool environment_receive(int descriptor);
  */
 void environment_become(const struct pool_config *config);
 
+/* Sets the arguments that process lists show, cut to the room that the program's own have. */
+void environment_set_title(const char *title);
+
 #endif

@@ -57,6 +57,37 @@ static bool set_for_good(const struct ini_value *ini)
 	return true;
 }
 
+static void set_at_start(const struct ini_value *ini)
+{
+	zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), ini->name, strlen(ini->name));
+	if (!entry) {
+		return;
+	}
+	zend_string *value = zend_string_init(ini->value, strlen(ini->value), 1);
+	GC_MAKE_PERSISTENT_LOCAL(value);
+	if (!entry->on_modify || entry->on_modify(entry, value, entry->mh_arg1, entry->mh_arg2, entry->mh_arg3,
+						  PHP_INI_STAGE_STARTUP) == SUCCESS) {
+		entry->value = value;
+	} else {
+		zend_string_release(value);
+	}
+}
+
+void ini_start_for_pool(const struct pool_config *config)
+{
+	disabled_add_for_pool();
+	for (size_t at = 0; at < config->ini_count; at++) {
+		const struct ini_value *ini = &config->ini[at];
+		if (strcmp(ini->name, "disable_functions") == 0) {
+			zend_disable_functions(ini->value);
+		} else if (strcmp(ini->name, "disable_classes") == 0) {
+			disable_classes(ini->value);
+		} else if (strncmp(ini->name, "opcache.", 8) == 0) {
+			set_at_start(ini);
+		}
+	}
+}
+
 void ini_set_for_pool(const struct pool_config *config)
 {
 	for (size_t at = 0; at < config->ini_count; at++) {

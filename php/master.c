@@ -36,6 +36,7 @@
 #include "opcache.h"
 #include "protocol.h"
 #include "say.h"
+#include "template.h"
 #include "worker.h"
 #include "zygote.h"
 
@@ -510,12 +511,11 @@ static int leave(void)
 /* ---- start ---- */
 
 /*
- * The text of READY: the inputs of PHP's configuration, the protocol number, our version, and the loaded libraries, one line each:
- * "library DEV INODE PATH". NULL: out of memory. The master reports this because the manager may not be allowed to
- * inspect this process. A library that was replaced after loading has another inode than the file at its path. "gone":
- * its file was removed, as by an upgrade.
+ * The loaded libraries, one line each: "library DEV INODE PATH". NULL: out of memory. The master reports them because the manager may
+ * not be allowed to inspect this process. A library that was replaced after loading has another inode than the file at its path.
+ * "gone": its file was removed, as by an upgrade.
  */
-static char *ready_text(const char *inputs)
+static char *libraries_text(void)
 {
 	char *text = NULL;
 	size_t length = 0;
@@ -530,7 +530,6 @@ static char *ready_text(const char *inputs)
 		}
 		return NULL;
 	}
-	fprintf(out, "%s\nprotocol %u\nversion %s\n", inputs, protocol_number(), weir_version());
 	while (maps && getline(&line, &size, maps) > 0) {
 		char *path = strchr(line, '/');
 		if (!path || !strstr(path, ".so")) {
@@ -558,6 +557,22 @@ static char *ready_text(const char *inputs)
 		fclose(maps);
 	}
 	return fclose(out) == 0 ? text : (free(text), NULL);
+}
+
+/* The libraries that were loaded before this process was forked from a template; NULL: it was not. */
+static char *libraries;
+
+/* The text of READY: the inputs of PHP's configuration, the protocol number, our version, and libraries. NULL: out of memory. */
+static char *ready_text(const char *inputs)
+{
+	char *own = libraries ? NULL : libraries_text();
+	const char *loaded_ones = libraries ? libraries : own;
+	char *text = NULL;
+	if (loaded_ones && asprintf(&text, "%s\nprotocol %u\nversion %s\n%s", inputs, protocol_number(), weir_version(), loaded_ones) < 0) {
+		text = NULL;
+	}
+	free(own);
+	return text;
 }
 
 /* Whether the manager has the same protocol number and version. If not, reports to it both files and what to do. */
@@ -588,7 +603,8 @@ static bool agree(void)
 	return false;
 }
 
-static bool configure(void)
+/* Receives the configuration, which comes first. */
+static bool receive_config(void)
 {
 	struct packet packet;
 	char error[512];
@@ -609,14 +625,51 @@ static bool configure(void)
 		snprintf(error, sizeof error, "the environment cannot be read: %s", strerror(errno));
 	}
 	close_both(packet.output);
-	if (!is_read || !engine_start(&config, environment_become, error, sizeof error)) {
+	config.slow_log = packet.descriptor;
+	if (!is_read) {
+		tell_failed(channel, error);
+	}
+	return is_read;
+}
+
+/* Extensions have started. In a template it returns in each master that is forked from it. */
+static void extensions_have_started(const struct pool_config *started)
+{
+	if (started->is_template) {
+		close(config.slow_log);
+		libraries = libraries_text();
+		char *text = ready_text(engine_inputs());
+		if (!text) {
+			die(EXIT_SYSTEM, "weir-php: there is no memory");
+		}
+		template_serve(channel, text);
+		free(text);
+		if (!receive_config()) {
+			_exit(EXIT_INTERNAL);
+		}
+		if (config.title) {
+			environment_set_title(config.title);
+		}
+		confine_limit(&config);
+		engine_take_pool(&config);
+	}
+	environment_become(&config);
+}
+
+static bool configure(void)
+{
+	char error[512];
+	if (!receive_config()) {
+		return false;
+	}
+	template_begin();
+	if (!engine_start(&config, extensions_have_started, error, sizeof error)) {
 		tell_failed(channel, error);
 		return false;
 	}
 	if (config.process_name) {
 		prctl(PR_SET_NAME, config.process_name);
 	}
-	config.slow_log = packet.descriptor;
 	ini_set_for_pool(&config);
 	/*
 	 * Do this with the pool's settings applied, and before a chroot, because the new root has neither /proc nor the

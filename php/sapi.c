@@ -535,7 +535,8 @@ static PHP_MINIT_FUNCTION(weir)
 	disabled_add_for_pool();
 	engine_name_folders();
 	session_watch();
-	booted_add_functions(module_number);
+	booted_add_functions();
+	engine_watch_extensions();
 	return SUCCESS;
 }
 

@@ -4,38 +4,26 @@
  *   boot ── the first handle_request ──► may it be forked? ── yes ──► waits for orders ── the master or the manager is gone ──► ends
  *                                                └── no: says why, and ends
  *
- * A worker must be a child of the master, because workers outlive the zygote, and the kernel must end them with the master. So
- * the zygote forks a process that forks the worker and ends: the worker then becomes a child of the next process above it that
- * takes orphans, which is the master (PR_SET_CHILD_SUBREAPER). clone(2) with CLONE_PARENT would need no process in between, but
- * nobody would call what libraries have to do after a fork (pthread_atfork(3)), such as OpenSSL for its random numbers. The process
- * in between uses the zygote's memory while the zygote waits (vfork(2)), so that memory is copied only once and given back never.
+ * A worker must be a child of the master, because workers outlive the zygote, and the kernel must end them with the master
+ * (adopt.h).
  */
 #include "zygote.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "php.h"
 
+#include "adopt.h"
 #include "booted.h"
 #include "fastcgi.h"
 #include "opcache.h"
 #include "say.h"
 #include "worker.h"
-
-/* How long a worker waits until the process between it and the zygote has ended, s. It only has to end. */
-#define PARENT_LIMIT 10
-
-/* The kernel sends this to a worker when the process between it and the zygote has ended. */
-#define ORPHANED SIGUSR1
 
 /* ---- messages ---- */
 
@@ -172,26 +160,6 @@ static void close_all(const struct order *order)
 	}
 }
 
-/* Waits until the master is this process's parent, and has the kernel end this process with it. */
-static void become_masters_child(pid_t between, const sigset_t *orphaned)
-{
-	prctl(PR_SET_PDEATHSIG, ORPHANED);
-	struct timespec limit = {.tv_sec = PARENT_LIMIT};
-	while (getppid() == between) {
-		if (sigtimedwait(orphaned, NULL, &limit) < 0 && errno == EAGAIN) {
-			_exit(EXIT_SYSTEM);
-		}
-	}
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != master_pid) {
-		_exit(EXIT_SYSTEM);
-	}
-	/* It may have come after the look at the parent. */
-	struct timespec now = {0};
-	while (sigtimedwait(orphaned, NULL, &now) > 0 || errno == EINTR) {
-	}
-}
-
 /* PHP's own work after a fork; see master.c. */
 extern void php_child_init(void) __attribute__((weak));
 
@@ -218,66 +186,30 @@ static void become_worker(const struct order *order)
 	worker_start(pool, order->descriptors[ZYGOTE_STREAM], order->descriptors[ZYGOTE_ORDERS]);
 }
 
-/* In the process between the zygote and the worker. Returns in the worker. */
-static __attribute__((noinline)) void fork_and_end(const struct order *order, const sigset_t *orphaned)
+static void tell_forked_worker(void *order, pid_t pid)
 {
-	pid_t between = getpid();
-	pid_t worker = fork();
-	if (worker == 0) {
-		become_masters_child(between, orphaned);
-		return;
-	}
-	struct zygote_message message = {.event = ZYGOTE_FORKED, .number = order->number, .value = worker};
-	if (worker < 0) {
-		message.event = ZYGOTE_FORK_FAILED;
-		message.value = errno;
-	}
-	tell_master(message);
-	_exit(EXIT_FINE);
-}
-
-/*
- * Starts the process in between. Returns its process id, -1 if there is none, and 0 in the worker. A function of its own: until
- * that process has ended, it uses this stack.
- */
-static __attribute__((noinline)) pid_t start_between(const struct order *order, const sigset_t *orphaned)
-{
-	pid_t between = vfork();
-	if (between == 0) {
-		fork_and_end(order, orphaned);
-	}
-	return between;
+	tell_master((struct zygote_message){
+		.event = ZYGOTE_FORKED,
+		.number = ((const struct order *)order)->number,
+		.value = pid,
+	});
 }
 
 /* Returns true in the worker. */
-static bool fork_worker(const struct order *order)
+static bool fork_worker(struct order *order)
 {
-	sigset_t orphaned, before;
-	sigemptyset(&orphaned);
-	sigaddset(&orphaned, ORPHANED);
-	sigprocmask(SIG_BLOCK, &orphaned, &before);
 	forks_worker = true;
-	pid_t between = start_between(order, &orphaned);
-	int error = errno, status = 0;
-	if (between == 0) {
-		forks_worker = false;
+	int forked = fork_for(master_pid, tell_forked_worker, order);
+	int error = errno;
+	forks_worker = false;
+	if (forked == 0) {
 		become_worker(order);
-		sigprocmask(SIG_SETMASK, &before, NULL);
 		return true;
 	}
-	forks_worker = false;
 	close_all(order);
-	while (between > 0 && waitpid(between, &status, 0) < 0 && errno == EINTR) {
+	if (forked < 0) {
+		tell_master((struct zygote_message){.event = ZYGOTE_FORK_FAILED, .number = order->number, .value = error});
 	}
-	if (between < 0 || status != 0) {
-		/* It has not told, or has: the master ignores the second message. */
-		tell_master((struct zygote_message){
-			.event = ZYGOTE_FORK_FAILED,
-			.number = order->number,
-			.value = between < 0 ? error : ENOMEM,
-		});
-	}
-	sigprocmask(SIG_SETMASK, &before, NULL);
 	return false;
 }
 

@@ -357,6 +357,17 @@ fn pool_workers(out: &mut Sheet, pool: &Value) {
         text(&workers["most_busy"]),
     );
     out.wrap("  workers   ", &line);
+    let load = &pool["php_load"];
+    if load["template"].is_u64() {
+        let line = format!(
+            "loaded once for several pools, by process {}",
+            text(&load["template"])
+        );
+        out.wrap("  PHP       ", &line);
+    } else if load["own"].is_string() {
+        let line = format!("loaded for this pool alone: {}", text(&load["own"]));
+        out.wrap("  PHP       ", &line);
+    }
     let zygote = &pool["zygote"];
     if zygote["pid"].is_u64() {
         let line = format!(

@@ -85,7 +85,7 @@ fields! {
     }
     Php {
         php in version, php_ini in ini, no_php_ini in no_ini, php_define in define, opcache_memory, worker,
-        worker_requests, worker_boot_timeout, worker_zygote, watch_root,
+        worker_requests, worker_boot_timeout, worker_zygote, php_load in own_load, watch_root,
         request_slowlog_timeout in slowlog_timeout, request_slowlog_trace_depth in slowlog_depth, slowlog,
         process_dumpable in dumpable, apparmor_hat, master_idle_timeout in idle_timeout,
     }

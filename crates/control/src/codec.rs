@@ -34,6 +34,7 @@ messages! {
     17 => ActionDone { id, done, text },
     18 => PoolLog { pool; file },
     19 => Zygote { pool, pid, declined },
+    21 => PhpLoad { template, own, pools },
     20 => Window(; socket),
     40 => WindowTcp(; socket),
     41 => WindowToken(token),

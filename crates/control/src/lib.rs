@@ -249,6 +249,15 @@ pub enum ToGateway<F = OwnedFd> {
         /// Why a booted process cannot be forked; empty: it can, or was not tried yet.
         declined: String,
     },
+    /// Who loads PHP for these pools.
+    PhpLoad {
+        /// The process that their masters are forked from; 0: each pool's master loads PHP itself.
+        template: u32,
+        /// Why it does; empty: the template is not running now.
+        own: String,
+        /// Indices into `Config::pools`; [`MOST_READY`] at most.
+        pools: Vec<u16>,
+    },
     /// This many of the requested workers could not be started.
     StartFailed {
         /// Index into `Config::pools`.

@@ -133,6 +133,16 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             pid,
             declined
         }),
+        (
+            any::<u32>(),
+            ".*",
+            prop::collection::vec(any::<u16>(), 0..4)
+        )
+            .prop_map(|(template, own, pools)| ToGateway::PhpLoad {
+                template,
+                own,
+                pools
+            }),
         any::<bool>().prop_map(|on| ToGateway::Decline { on }),
         (any::<u16>(), limits()).prop_map(|(pool, (max_children, maxconn))| ToGateway::Limits {
             pool,

@@ -112,6 +112,8 @@ pub(crate) struct PoolHandle {
     php: Mutex<(String, bool)>,
     /// The process that workers are forked from (0: none), and why a booted process cannot be forked.
     zygote: Mutex<(u32, String)>,
+    /// See [`Self::load`].
+    load: Mutex<(u32, String)>,
     own: own::Own,
     turns: turns::Turns,
     sessions: sessions::Sessions,
@@ -318,6 +320,7 @@ impl PoolHandle {
             pages: AtomicU64::new(0),
             php: Mutex::default(),
             zygote: Mutex::default(),
+            load: Mutex::default(),
             own: own::Own::default(),
             turns: turns::Turns::default(),
             sessions: sessions::Sessions::default(),

@@ -106,6 +106,16 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
                 pool.has_zygote(pid, declined);
             }
         }
+        ToGateway::PhpLoad {
+            template,
+            own,
+            pools,
+        } => {
+            let handles = (pools.iter()).map(|pool| gateway.pools.get(usize::from(*pool)));
+            for pool in handles.flatten() {
+                pool.has_load(template, &own);
+            }
+        }
         ToGateway::OwnUse {
             manager,
             gateway: own,

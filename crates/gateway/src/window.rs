@@ -266,6 +266,7 @@ fn pool_status(
         "down_because": pool.down_because(),
         "generation": pool.generation(),
         "zygote": zygote(pool),
+        "php_load": php_load(pool),
         // Over the last ten seconds: the mean number of busy workers, and its share of the maximum.
         "load": { "busy": rates.busy, "capacity": capacity, "ratio": ratio(rates.busy, capacity) },
         "rates": {
@@ -350,6 +351,15 @@ fn zygote(pool: &PoolHandle) -> Value {
         (0, why) if why.is_empty() => Value::Null,
         (0, why) => json!({ "pid": null, "declined": why }),
         (pid, _) => json!({ "pid": pid, "declined": null }),
+    }
+}
+
+/// Who loads PHP for a pool.
+fn php_load(pool: &PoolHandle) -> Value {
+    match pool.load() {
+        (0, why) if why.is_empty() => Value::Null,
+        (0, why) => json!({ "template": null, "own": why }),
+        (pid, _) => json!({ "template": pid, "own": null }),
     }
 }
 

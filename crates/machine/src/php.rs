@@ -46,7 +46,7 @@ static TRIED: OnceLock<(String, bool)> = OnceLock::new();
 /// Version of the protocol between weir and weir-php: the messages between the manager and a master
 /// (`manager::php::wire`), and the records of a worker's stream (`gateway::fastcgi`). Raise it, here and in
 /// php/protocol.c, whenever one of them changes.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 /// Checks that the weir-php at `path` has the same version and protocol as this weir. Both are
 /// read from the file. If the file does not contain them (for example a script that starts the

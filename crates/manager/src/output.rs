@@ -101,6 +101,16 @@ impl OutputLog {
         })
     }
 
+    /// The error log, for a process that belongs to no pool.
+    pub(super) fn of_no_pool(name: &str) -> Self {
+        Self {
+            pool: name.to_owned(),
+            decorate: true,
+            log: None,
+            fpm: None,
+        }
+    }
+
     /// Reopens it, as after the file was moved away.
     pub(super) fn reopen(&self) -> Result<(), Problem> {
         self.log.as_ref().map_or(Ok(()), LineLog::reopen)

@@ -6,22 +6,22 @@
 //!                        └── FAILED, or it dies ──────────────────────────────────┘
 //! ```
 //!
-//! A master runs as its pool's user from the beginning. It gets orders over a `SOCK_SEQPACKET` pair on its descriptor 0
+//! A master is forked from a process that has loaded PHP for several pools ([`template`]), or loads PHP itself. It runs as its pool's
+//! user before anything of the pool happens in it. It gets orders over a `SOCK_SEQPACKET` pair on its descriptor 0
 //! ([`wire`]). When that pair is closed or the manager dies, the master and all its workers end. Its reports are not
 //! trusted: each number in them is looked up by the code that requested it ([`super::workers`]), and a report can only
 //! make the manager record an end.
 
 mod inputs;
+mod master;
+mod template;
+mod variables;
 mod wire;
 
 use std::{
-    collections::VecDeque,
+    collections::HashSet,
     ffi::OsString,
-    io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::{OsStrExt, OsStringExt},
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
@@ -29,31 +29,36 @@ use std::{
 
 use weir_control::SlowPlace;
 use weir_machine::php::Program;
-use weir_observe::{
-    error_log::{self, About, Format, tell},
-    events::Stream,
-    log_text::Worker,
-};
-use weir_sys::{
-    identity::{Capability, Identity},
-    limits::OpenFiles,
-    memory, message,
-    process::{self, Exit, Spawn},
-    version,
-};
+use weir_observe::events::Stream;
+use weir_sys::{identity::Identity, limits::OpenFiles, process::Exit, version};
 
-use super::{
-    environment::{self, Variables},
-    gateway::is_full,
-    handover::HandedLists,
-    oom::OomKills,
-    output::{OutputLog, Outputs},
-    slow_log::{SlowLog, SlowSocket},
-};
+use super::{handover::HandedLists, oom::OomKills, output::OutputLog, slow_log::SlowLog};
 
-use inputs::Inputs;
+use inputs::{Inputs, Look};
+use master::{LAST_WORDS, Master, Theirs};
+use template::Templates;
+pub(super) use template::{Load, Part, TemplateId};
+pub(super) use variables::Fields;
 use wire::Order;
 pub(super) use wire::{Report, Task};
+
+/// Who loads PHP for a pool.
+#[derive(Debug, Clone)]
+pub(super) enum Loading {
+    /// A template, together with other pools.
+    Shared(Rc<Load>),
+    /// The pool's master; with the reason.
+    Own(&'static str),
+}
+
+/// A master does the same whoever has loaded PHP for it, so this is no reason to replace one.
+impl PartialEq for Loading {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Loading {}
 
 /// What a master is started with. If two are equal, their masters do the same, so a reload keeps the master.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +82,7 @@ pub(super) struct Spec {
     /// Nice value.
     pub(super) priority: Option<i32>,
     /// The content of CONFIG.
-    pub(super) config: Vec<(&'static str, Vec<u8>)>,
+    pub(super) config: Fields,
     /// The roots of the sites whose scripts it runs, with the site's name, as configured.
     pub(super) sites: Vec<(String, PathBuf)>,
     /// The same roots with symbolic links resolved.
@@ -88,6 +93,10 @@ pub(super) struct Spec {
     pub(super) boot_limit: Option<Duration>,
     /// Whether workers with an application to boot are forked from one process that has booted it.
     pub(super) zygote: bool,
+    /// Whether the configuration wants PHP to be loaded for this pool alone.
+    pub(super) own_load: bool,
+    /// Who loads PHP.
+    pub(super) loading: Loading,
 }
 
 impl Spec {
@@ -106,7 +115,7 @@ pub(super) struct Logs {
 }
 
 /// Identifies a master; never used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct MasterId(u32);
 
 /// A report about a master.
@@ -137,6 +146,8 @@ pub(super) enum MasterEventKind {
 pub(super) struct Masters {
     list: Vec<Master>,
     last: u32,
+    templates: Templates,
+    look: u32,
     /// The kernel's kills, for all generations.
     pub(super) oom: Rc<OomKills>,
     /// Lists of scripts from the weir before this one.
@@ -145,99 +156,40 @@ pub(super) struct Masters {
     places: Vec<SlowPlace>,
 }
 
-#[derive(Debug)]
-struct Master {
-    id: MasterId,
-    pid: u32,
-    spec: Rc<Spec>,
-    /// `None`: it is ending.
-    channel: Option<OwnedFd>,
-    queue: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
-    outputs: Outputs,
-    slow: Option<SlowSocket>,
-    logs: Logs,
-    /// Its PHP version, and whether answers may name it; empty until it is ready.
-    version: (String, bool),
-    /// `None`: it is not ready.
-    inputs: Option<Inputs>,
-    /// Until then it takes one of the places of `php_starts` while it loads PHP.
-    turn: Instant,
-    /// When it is killed; `None`: not planned.
-    until: Option<Instant>,
-}
-
 impl Masters {
-    /// Starts a master and sends its configuration.
+    /// Starts a master, or orders it from a template, and sends its configuration.
     ///
     /// # Errors
     /// Why it cannot be started.
     pub(super) fn start(&mut self, spec: &Rc<Spec>, logs: &Logs) -> Result<MasterId, String> {
-        let text = |error: io::Error| error.to_string();
-        let (channel, theirs) = message::pair().map_err(text)?;
-        let (outputs, [stdout, stderr]) = Outputs::pipes(spec.identity.as_ref()).map_err(text)?;
-        let (slow, slow_end) = SlowSocket::pair().map_err(text)?;
-        let (open, hidden): (Variables, Variables) =
-            (spec.environment.iter().cloned()).partition(|(name, _)| environment::is_open(name));
-        let hidden = memory::file(c"environment", &lines(&hidden)).map_err(text)?;
-        let spawn = Spawn {
-            program: spec.program.path.clone(),
-            name: Some(match error_log::format() {
-                Format::Weir => format!("weir-php: pool {}", spec.pool).into(),
-                // The name that users of PHP-FPM look for in process lists.
-                Format::Fpm => format!("php-fpm: pool {}", spec.pool).into(),
-            }),
-            arguments: spec.program.arguments(),
-            environment: spec.program.environment(open),
-            identity: spec.identity.clone(),
-            chroot: None,
-            // As long as it loads PHP, others of its user must not look into it.
-            keeps: match spec.chroot {
-                Some(_) => Capability::Chroot,
-                None => Capability::Guard,
-            },
-            // php.ini and other files must not be searched in the folder where weir was started.
-            folder: Some("/".into()),
-            open_files: Some(spec.open_files),
-            core_size: spec.core_size,
-            processes: spec.processes,
-            priority: spec.priority,
-            huge_pages: true,
-            outlives_us: false,
-            stdin: theirs,
-            stdout,
-            stderr,
+        let now = Instant::now();
+        let from = match &spec.loading {
+            Loading::Shared(load) => self.templates.serve(load, now),
+            Loading::Own(_) => None,
         };
-        let pid = spawn.start().map_err(|error| error.to_string())?;
+        let id = MasterId(self.last + 1);
+        let (mut master, theirs) =
+            Master::new(id, spec, logs).map_err(|error| error.to_string())?;
+        match from {
+            Some(template) => self.order(template, &mut master, theirs, now),
+            None => master.load(theirs)?,
+        }
         self.last += 1;
-        let id = MasterId(self.last);
-        let mut master = Master {
-            id,
-            pid,
-            spec: spec.clone(),
-            channel: Some(channel),
-            queue: VecDeque::new(),
-            outputs: outputs.in_plain_lines(),
-            slow: Some(slow),
-            logs: logs.clone(),
-            version: (String::new(), false),
-            inputs: None,
-            turn: Instant::now() + TURN,
-            until: None,
-        };
-        let own = weir_machine::php::own_program().into_os_string().into_vec();
-        // The version comes first, so that a weir-php with another protocol reads nothing else.
-        let mut config = vec![
-            (
-                "protocol",
-                weir_machine::php::PROTOCOL.to_string().into_bytes(),
-            ),
-            ("weir_version", version::version().into()),
-            ("weir", own),
-        ];
-        config.extend(spec.config.iter().cloned());
-        master.send(&Order::Config(&config), vec![slow_end, hidden]);
         self.list.push(master);
         Ok(id)
+    }
+
+    /// Orders a master from a template.
+    fn order(&mut self, template: TemplateId, master: &mut Master, theirs: Theirs, now: Instant) {
+        let begins = self.templates.loads_until(template).unwrap_or(now);
+        master.from = Some((template, begins + BIRTH_LIMIT));
+        let mut more = master.limits();
+        more.push(("title", master.title().into_bytes()));
+        let config = master.config(more);
+        master.queue.push_back((config, vec![theirs.slow]));
+        let attached = vec![theirs.channel, theirs.stdout, theirs.stderr];
+        let who = master.spec.identity.as_ref();
+        self.templates.order(template, master.id.0, who, attached);
     }
 
     /// What it was started with; `None`: it is gone or ending.
@@ -252,14 +204,21 @@ impl Masters {
         Some(&master.version)
     }
 
+    /// A reload looks which masters [do](Self::does) what they did.
+    pub(super) fn begin_look(&mut self, now: Instant) {
+        self.look = self.look.wrapping_add(1);
+        self.templates.renew(now);
+    }
+
     /// Whether it runs, and a new one with `spec` would do the same.
     pub(super) fn does(&self, id: MasterId, spec: &Spec) -> bool {
+        let look = Look(self.look);
         let master = self.list.iter().find(|master| master.id == id);
         master.is_some_and(|master| {
             let inputs = master.inputs.as_ref();
             master.channel.is_some()
                 && *master.spec == *spec
-                && inputs.is_some_and(Inputs::are_the_same)
+                && inputs.is_some_and(|inputs| inputs.are_the_same_at(look))
         })
     }
 
@@ -294,15 +253,64 @@ impl Masters {
 
     /// Reads the reports of a master.
     pub(super) fn read(&mut self, id: MasterId, now: Instant, news: &mut Vec<MasterEvent>) {
-        if let Some(master) = self.get(id) {
-            master.read(MESSAGES_AT_ONCE, now, news);
+        let Some(index) = self.list.iter().position(|master| master.id == id) else {
+            return;
+        };
+        let master = &mut self.list[index];
+        if master.pid.is_none() {
+            if !master.is_born() {
+                return self.load_alone(index, now, news);
+            }
+            if let Err(error) = master.limit() {
+                let cause = format!("the limits of its process cannot be set: {error}");
+                news.push(MasterEvent {
+                    master: id,
+                    kind: MasterEventKind::Report(Report::Failed(cause)),
+                });
+                return master.end(now);
+            }
+            master.flush(now);
+        }
+        let template = master.from.map(|(template, _)| template);
+        let inputs = template.and_then(|template| self.templates.inputs(template));
+        self.list[index].read(MESSAGES_AT_ONCE, inputs, now, news);
+    }
+
+    /// A template has not forked this master: it loads PHP itself.
+    fn load_alone(&mut self, index: usize, now: Instant, news: &mut Vec<MasterEvent>) {
+        let master = &mut self.list[index];
+        let Master { id, spec, logs, .. } = master;
+        let id = *id;
+        let again = Master::new(id, &spec.clone(), &logs.clone());
+        let again = again.map_err(|error| error.to_string());
+        let started = again.and_then(|(again, theirs)| {
+            *master = again;
+            master.load(theirs)
+        });
+        if let Err(cause) = started {
+            master.end(now);
+            news.push(MasterEvent {
+                master: id,
+                kind: MasterEventKind::Report(Report::Failed(cause)),
+            });
         }
     }
 
-    /// The process of a master; `None`: it has ended.
+    /// The process of a master; `None`: it has ended, or is not there yet.
     pub(super) fn pid(&self, id: MasterId) -> Option<u32> {
-        let master = self.list.iter().find(|master| master.id == id)?;
-        Some(master.pid)
+        self.list.iter().find(|master| master.id == id)?.pid
+    }
+
+    /// The process that loads PHP for this pool and others, 0: none; and why this pool loads it for itself.
+    pub(super) fn loader(&self, spec: &Spec) -> (u32, String) {
+        let load = match &spec.loading {
+            Loading::Shared(load) => load,
+            Loading::Own(why) => return (0, (*why).to_owned()),
+        };
+        match self.templates.refusal(load) {
+            Some(why) => (0, why.to_owned()),
+            None => (self.templates.pid(load).unwrap_or(0), String::new()),
+        }
     }
 
     /// A process has ended. `None`: it was not a master. Its earlier reports come first.
@@ -312,10 +320,13 @@ impl Masters {
         exit: Exit,
         now: Instant,
     ) -> Option<Vec<MasterEvent>> {
-        let index = self.list.iter().position(|master| master.pid == pid)?;
+        if self.templates.exited(pid, exit, now) {
+            return Some(Vec::new());
+        }
+        let index = (self.list.iter()).position(|master| master.pid == Some(pid))?;
         let mut master = self.list.remove(index);
         let mut news = Vec::new();
-        master.read(LAST_MESSAGES, now, &mut news);
+        master.read(LAST_MESSAGES, None, now, &mut news);
         if let Some(slow) = &mut master.slow {
             slow.read(&master.logs.slow, &mut self.places);
         }
@@ -347,17 +358,32 @@ impl Masters {
         ends.filter(move |turn| *turn > now)
     }
 
-    /// Ends all masters except those in `used`, with all their workers.
-    pub(super) fn keep_only(&mut self, used: &[MasterId], now: Instant) {
+    /// Ends all masters except those in `used`, with all their workers, and templates that nobody `needs`.
+    pub(super) fn keep_only(
+        &mut self,
+        used: &HashSet<MasterId>,
+        needs: impl Fn(&Load) -> bool,
+        now: Instant,
+    ) {
         for master in &mut self.list {
             if !used.contains(&master.id) {
                 master.end(now);
             }
         }
+        // What a template makes of an order for it ends at once.
+        self.list.retain(|master| !master.is_given_up());
+        self.templates.keep_only(needs, now);
     }
 
-    /// Sends waiting orders, and kills masters that do not end.
-    pub(super) fn tick(&mut self, now: Instant) {
+    /// Sends waiting orders, kills masters that do not end, and gives templates up that do not fork.
+    pub(super) fn tick(&mut self, now: Instant, news: &mut Vec<MasterEvent>) {
+        let is_late = |master: &Master| master.birth().is_some_and(|until| until <= now);
+        while let Some(index) = self.list.iter().position(is_late) {
+            if let Some((template, _)) = self.list[index].from {
+                self.templates.give_up(template, now);
+            }
+            self.load_alone(index, now, news);
+        }
         for master in &mut self.list {
             master.flush(now);
             if let Some(until) = &mut master.until
@@ -371,12 +397,24 @@ impl Masters {
 
     /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
-        let next = |master: &Master| match master.queue.is_empty() {
-            true => master.until,
-            false => Some(now + RESEND),
+        let next = |master: &Master| match (master.birth(), master.queue.is_empty()) {
+            (Some(until), _) => Some(until),
+            (None, true) => master.until,
+            (None, false) => Some(now + RESEND),
         };
         let next = self.list.iter().filter_map(next);
-        next.chain(self.turns(now)).min()
+        let templates = self.templates.deadline(now);
+        next.chain(self.turns(now)).chain(templates).min()
+    }
+
+    /// What to wait for of templates.
+    pub(super) fn templates(&self) -> impl Iterator<Item = ((TemplateId, Part), BorrowedFd<'_>)> {
+        self.templates.descriptors()
+    }
+
+    /// Reads something of a template.
+    pub(super) fn read_template(&mut self, part: (TemplateId, Part), now: Instant) {
+        self.templates.read(part, now);
     }
 
     /// The channels to wait for.
@@ -426,13 +464,14 @@ impl Masters {
     /// Reads new output.
     pub(super) fn read_output(&mut self, (id, stream): (MasterId, Stream)) {
         if let Some(master) = self.get(id) {
-            master.outputs.read(stream, master.pid, &master.logs.output);
+            let pid = master.pid.unwrap_or_default();
+            master.outputs.read(stream, pid, &master.logs.output);
         }
     }
 
     /// Whether no process is left.
     pub(super) fn are_gone(&self) -> bool {
-        self.list.is_empty()
+        self.list.is_empty() && self.templates.are_gone()
     }
 
     fn get(&mut self, id: MasterId) -> Option<&mut Master> {
@@ -447,167 +486,34 @@ impl Masters {
     }
 }
 
-impl Master {
-    /// Queues an order; if the master is ending, it is dropped with its descriptors.
-    fn send(&mut self, order: &Order<'_>, attached: Vec<OwnedFd>) {
-        if self.channel.is_some() {
-            self.queue.push_back((order.encode(), attached));
-            self.flush(Instant::now());
-        }
+/// Whether READY comes from a weir-php of our build. An older one does not check the version itself.
+///
+/// # Errors
+/// Cause and fix.
+fn of_this_build(program: &Program, ready: &Report) -> Result<(), String> {
+    let Report::Ready {
+        protocol, build, ..
+    } = ready
+    else {
+        return Ok(());
+    };
+    if *protocol == Some(weir_machine::php::PROTOCOL)
+        && build.as_deref() == Some(version::version())
+    {
+        return Ok(());
     }
-
-    fn flush(&mut self, now: Instant) {
-        let Some(channel) = &self.channel else {
-            return;
-        };
-        while let Some((packet, attached)) = self.queue.front() {
-            let attached: Vec<BorrowedFd<'_>> = attached.iter().map(AsFd::as_fd).collect();
-            match message::send(channel.as_fd(), packet, &attached, false) {
-                Ok(()) => drop(self.queue.pop_front()),
-                Err(error) if is_full(&error) => break,
-                // Its end will be reported. If not, it has closed the channel and cannot be used any more.
-                Err(_) => return self.end(now),
-            }
-        }
-        if self.queue.len() > MAX_QUEUE {
-            tell!(
-                error,
-                self.about(),
-                "the pool's PHP master does not read commands: killed"
-            );
-            self.end(now);
-            self.kill();
-        }
-    }
-
-    fn read(&mut self, limit: usize, now: Instant, news: &mut Vec<MasterEvent>) {
-        let mut buffer = vec![0; MAX_PACKET];
-        for _ in 0..limit {
-            let Some(channel) = &self.channel else {
-                return;
-            };
-            // Descriptors that it might send are closed here without being used.
-            let received = message::receive(channel.as_fd(), &mut buffer, false);
-            let report = match received {
-                Ok((0, _)) => return self.end(now),
-                Ok((n, _)) => Report::decode(&buffer[..n]).ok(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
-                Err(_) => return self.end(now),
-            };
-            match report {
-                // An older weir-php does not check the version itself.
-                Some(Report::Ready {
-                    protocol,
-                    ref build,
-                    ..
-                }) if protocol != Some(weir_machine::php::PROTOCOL)
-                    || build.as_deref() != Some(version::version()) =>
-                {
-                    let program = self.spec.program.file();
-                    let (cause, mend) =
-                        weir_machine::php::other_build(program, protocol, build.as_deref());
-                    news.push(MasterEvent {
-                        master: self.id,
-                        kind: MasterEventKind::Report(Report::Failed(format!("{cause}; {mend}"))),
-                    });
-                    return self.end(now);
-                }
-                Some(report) => {
-                    if let Report::Ready {
-                        version,
-                        exposed,
-                        inputs,
-                        libraries,
-                        ..
-                    } = &report
-                        && self.inputs.is_none()
-                    {
-                        self.version = (version.clone(), *exposed);
-                        let program = &self.spec.program.path;
-                        self.inputs = Some(Inputs::of(program, self.pid, inputs, libraries));
-                    }
-                    news.push(MasterEvent {
-                        master: self.id,
-                        kind: MasterEventKind::Report(report),
-                    });
-                }
-                None => {
-                    tell!(
-                        error,
-                        self.about(),
-                        "the pool's PHP master sent invalid messages: killed"
-                    );
-                    self.end(now);
-                    return self.kill();
-                }
-            }
-        }
-    }
-
-    /// Orders it to end with all its workers; it is killed if it does not.
-    fn end(&mut self, now: Instant) {
-        if self.channel.take().is_some() {
-            self.queue.clear();
-            self.until = Some(now + LAST_WORDS);
-        }
-    }
-
-    /// A script, which runs as the same user, may have stopped the master: then it would fork and kill nothing any
-    /// more.
-    fn wake(&self) {
-        if let Err(error) = process::wake(self.pid) {
-            tell!(
-                error,
-                self.about(),
-                "cannot send a signal to the pool's PHP master: {error}"
-            );
-        }
-    }
-
-    fn kill(&self) {
-        if let Err(error) = process::kill(self.pid) {
-            tell!(
-                error,
-                self.about(),
-                "cannot kill the pool's master: {error}"
-            );
-        }
-    }
-
-    fn about(&self) -> About<'_> {
-        About {
-            pool: Some(&self.spec.pool),
-            worker: Some(Worker::Pid(self.pid)),
-            ..About::default()
-        }
-    }
-}
-
-/// Variables as the kernel has them: each with a zero behind it.
-fn lines(variables: &[(OsString, OsString)]) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for (name, value) in variables {
-        lines.extend([name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat());
-    }
-    lines
+    let (cause, mend) = weir_machine::php::other_build(program.file(), *protocol, build.as_deref());
+    Err(format!("{cause}; {mend}"))
 }
 
 /// SIGKILL of Linux.
 const SIGKILL: u8 = 9;
 
-/// How long a master may take to end by itself.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-
-/// How long a master counts for `php_starts` while it loads PHP. That takes some 40 ms of a processor. One that takes longer
-/// waits for something, or a process of its user has stopped it, and must not keep other pools from their start.
-const TURN: Duration = Duration::from_secs(2);
+/// How long a template may take to fork a master. It needs some milliseconds.
+const BIRTH_LIMIT: Duration = Duration::from_secs(5);
 
 /// Pause before an order is sent again for which the channel had no room.
 const RESEND: Duration = Duration::from_millis(5);
-
-/// Maximum number of waiting orders; with more, the master counts as stuck.
-const MAX_QUEUE: usize = 16_384;
 
 /// How many messages of one master are handled before others get their turn.
 const MESSAGES_AT_ONCE: usize = 256;

@@ -4,6 +4,7 @@
 //! programs and folders are searched. Each problem has its place in the configuration, the cause, and the fix.
 
 pub(super) mod egress;
+mod loads;
 mod pools;
 
 pub(crate) use self::pools::find_program;
@@ -133,7 +134,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         problems: &mut problems,
     };
     let ids = (0..config.pools.len()).map(PoolId);
-    let runs: Vec<Option<Runs>> = ids.map(|id| pools.runs(id)).collect();
+    let mut runs: Vec<Option<Runs>> = ids.map(|id| pools.runs(id)).collect();
     let of_pools = std::mem::take(&mut pools.warnings);
     check_folders(config, &mut problems);
     check_spool(&config.server.spool_dir, gateway.as_ref(), &mut problems);
@@ -180,6 +181,13 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         ),
         false => None,
     };
+    taken.extend(acme.as_ref().map(|who| who.uid));
+    let loads_php = (user_of_nobody(&taken)).map(|number| Identity {
+        uid: number,
+        gid: number,
+        groups: Vec::new(),
+    });
+    loads::share(&mut runs, us.root, loads_php.as_ref());
     if shares && own_user.is_none() {
         warnings.push(
             "the gateway runs as the same user as a pool, whose scripts can stop it, and no free user number was \

@@ -9,6 +9,7 @@ mod upgrade;
 
 use std::{
     cell::RefCell,
+    collections::HashSet,
     io,
     os::fd::{AsFd, BorrowedFd},
     rc::Rc,
@@ -40,7 +41,7 @@ use super::{
     keeper::Keeper,
     listen::Sockets,
     notify::Notifier,
-    php::{MasterEvent, MasterId, Masters},
+    php::{Load, MasterEvent, MasterId, Masters, Part, TemplateId},
     pid_file::PidFile,
     plan::{self, Plan},
     workers::Before,
@@ -241,6 +242,7 @@ struct Requester {
 /// A source of output or reports.
 enum EventSource {
     Channel(MasterId),
+    Template((TemplateId, Part)),
     SlowLog(MasterId),
     Master((MasterId, Stream)),
     Worker((u32, Stream)),
@@ -347,6 +349,10 @@ impl Manager<'_> {
             speakers.push((descriptors.len(), EventSource::Channel(id)));
             descriptors.push(fd);
         }
+        for (part, fd) in self.masters.templates() {
+            speakers.push((descriptors.len(), EventSource::Template(part)));
+            descriptors.push(fd);
+        }
         for (id, fd) in self.masters.slow_sockets() {
             speakers.push((descriptors.len(), EventSource::SlowLog(id)));
             descriptors.push(fd);
@@ -364,6 +370,7 @@ impl Manager<'_> {
         for (_, speaker) in speakers.into_iter().filter(|(index, _)| readable[*index]) {
             match speaker {
                 EventSource::Channel(id) => self.masters.read(id, now, &mut news),
+                EventSource::Template(part) => self.masters.read_template(part, now),
                 EventSource::SlowLog(id) => self.masters.read_slow(id),
                 EventSource::Master(id) => self.masters.read_output(id),
                 EventSource::Worker(id) => {
@@ -417,9 +424,17 @@ impl Manager<'_> {
 
     /// Ends masters that no generation needs any more.
     fn end_masters(&mut self, now: Instant) {
-        let needed: Vec<MasterId> = self.generations().flat_map(|g| g.pools.masters()).collect();
-        self.masters.keep_only(&needed, now);
-        self.masters.tick(now);
+        let needed: HashSet<MasterId> =
+            self.generations().flat_map(|g| g.pools.masters()).collect();
+        let all = std::iter::once(&self.current)
+            .chain(&self.next)
+            .chain(&self.old);
+        let stops = self.stopping != Stopping::No;
+        let needs = |load: &Load| !stops && all.clone().any(|g| g.pools.need(load));
+        self.masters.keep_only(&needed, needs, now);
+        let mut news = Vec::new();
+        self.masters.tick(now, &mut news);
+        self.hear_masters(now, &news);
     }
 
     fn generations(&self) -> impl Iterator<Item = &Generation> {

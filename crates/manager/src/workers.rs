@@ -58,7 +58,7 @@ use super::{
     memory,
     oom::OomKills,
     output::OutputLog,
-    php::{Logs, MasterEvent, MasterId, Masters},
+    php::{Load, Loading, Logs, MasterEvent, MasterId, Masters},
     plan::{Plan, Problem, Program, Runs},
     slow_log::SlowLog,
 };
@@ -213,6 +213,7 @@ impl Pools {
                         same,
                         last,
                         version: version.unwrap_or_else(|| of_cold_php(settings)),
+                        loader: masters.loader(&spec),
                     };
                     Kind::Php(Box::new(Php::new(spec, logs, earlier, rules, now)))
                 }
@@ -318,7 +319,7 @@ impl Pools {
         self.tell_ready();
     }
 
-    /// Tells the gateway from which pools it may request workers: with a thousand pools, in a few messages.
+    /// Tells the gateway from which pools it may request workers, and who loads their PHP: with a thousand pools, in a few messages.
     fn tell_ready(&mut self) {
         let mut alike: BTreeMap<_, Vec<u16>> = BTreeMap::new();
         for pool in self.list.iter().filter(|pool| pool.is_ready()) {
@@ -329,6 +330,20 @@ impl Pools {
                 generation,
                 version: version.to_owned(),
                 exposed,
+                pools: pools.to_vec(),
+            });
+            self.news.extend(messages);
+        }
+        let mut alike: BTreeMap<_, Vec<u16>> = BTreeMap::new();
+        for pool in &self.list {
+            if let Kind::Php(php) = &pool.kind {
+                alike.entry(&php.loader).or_default().push(pool.id);
+            }
+        }
+        for ((template, own), pools) in alike {
+            let messages = pools.chunks(MOST_READY).map(|pools| ToGateway::PhpLoad {
+                template: *template,
+                own: own.clone(),
                 pools: pools.to_vec(),
             });
             self.news.extend(messages);
@@ -515,6 +530,14 @@ impl Pools {
         }
         pool.quota.most = most + pool.quota.beyond;
         Ok(())
+    }
+
+    /// Whether a pool's masters are forked from the template that loads this.
+    pub(super) fn need(&self, load: &Load) -> bool {
+        self.list.iter().any(|pool| match &pool.kind {
+            Kind::Php(php) => matches!(&php.spec.loading, Loading::Shared(own) if **own == *load),
+            Kind::Command(_) => false,
+        })
     }
 
     /// The processes of each pool.

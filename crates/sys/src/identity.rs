@@ -258,7 +258,7 @@ pub fn not_dumpable() -> io::Result<()> {
     checked(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })
 }
 
-/// With which capability a process that root starts as another user begins.
+/// With which capabilities a process that root starts as another user begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
     /// Without one.
@@ -269,6 +269,8 @@ pub enum Capability {
     /// not inspect this one as long as it has it (ptrace(2), "Ptrace access mode checking"). [`Chroot`](Self::Chroot) does the
     /// same.
     Guard,
+    /// It may become another user and call chroot(2).
+    OtherUsers,
 }
 
 /// The next change of user keeps this process's permitted capabilities (the effective ones are restored by
@@ -283,6 +285,11 @@ pub(crate) fn leave_only(capability: Capability) -> io::Result<()> {
     match capability {
         Capability::None => Ok(()),
         Capability::Chroot => leave_only_set(CapabilitySet::SYS_CHROOT),
+        Capability::OtherUsers => leave_only_set(
+            CapabilitySet::SETUID
+                .union(CapabilitySet::SETGID)
+                .union(CapabilitySet::SYS_CHROOT),
+        ),
         // Root keeps what it has: nobody is kept from root's processes in this way.
         Capability::Guard if rustix::process::geteuid().is_root() => Ok(()),
         Capability::Guard => {
@@ -311,16 +318,19 @@ fn leave_only_set(only: CapabilitySet) -> io::Result<()> {
         inheritable: only,
     };
     thread::set_capabilities(None, sets)?;
-    // SAFETY: changes no memory.
-    checked(unsafe {
-        libc::prctl(
-            libc::PR_CAP_AMBIENT,
-            libc::PR_CAP_AMBIENT_RAISE,
-            libc::c_ulong::from(only.bits().trailing_zeros()),
-            0 as libc::c_ulong,
-            0 as libc::c_ulong,
-        )
-    })
+    for one in only.iter() {
+        // SAFETY: changes no memory.
+        checked(unsafe {
+            libc::prctl(
+                libc::PR_CAP_AMBIENT,
+                libc::PR_CAP_AMBIENT_RAISE,
+                libc::c_ulong::from(one.bits().trailing_zeros()),
+                0 as libc::c_ulong,
+                0 as libc::c_ulong,
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// [`become_identity`] without its check. Async-signal-safe: allocates nothing.

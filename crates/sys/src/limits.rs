@@ -3,7 +3,7 @@
 use std::io;
 
 use rustix::{
-    process::{Resource, Rlimit, getrlimit, setrlimit},
+    process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit},
     thread::CapabilitySet,
 };
 
@@ -60,23 +60,30 @@ pub fn raise_open_files() -> io::Result<OpenFiles> {
     Ok(before)
 }
 
-/// Sets our limits of open files. Async-signal-safe.
-pub(crate) fn set_open_files(limits: OpenFiles) -> io::Result<()> {
+/// Sets the limits of open files of a process; `None`: ours. Async-signal-safe.
+///
+/// # Errors
+/// As prlimit(2): ESRCH if there is no such process.
+pub fn set_open_files(of: Option<u32>, limits: OpenFiles) -> io::Result<()> {
     let limit = Rlimit {
         current: Some(limits.soft),
         maximum: Some(limits.hard),
     };
-    Ok(setrlimit(Resource::Nofile, limit)?)
+    set(of, Resource::Nofile, limit)?;
+    Ok(())
 }
 
-/// Sets our limit of core files; `u64::MAX`: no limit. Everybody may lower the limit; only root may exceed the hard
-/// limit, others get the hard limit. Async-signal-safe.
-pub(crate) fn set_core_size(size: u64) -> io::Result<()> {
+/// Sets the limit of core files of a process, `None`: ours; `u64::MAX`: no limit. Everybody may lower the limit; only root may
+/// exceed our hard limit, others get the hard limit. Async-signal-safe.
+///
+/// # Errors
+/// As [`set_open_files`].
+pub fn set_core_size(of: Option<u32>, size: u64) -> io::Result<()> {
     let most = getrlimit(Resource::Core).maximum.unwrap_or(u64::MAX);
     let limit = |current: u64, maximum: u64| {
         let some = |size: u64| (size != u64::MAX).then_some(size);
         let (current, maximum) = (some(current), some(maximum));
-        setrlimit(Resource::Core, Rlimit { current, maximum })
+        set(of, Resource::Core, Rlimit { current, maximum })
     };
     match limit(size, most.max(size)) {
         Err(rustix::io::Errno::PERM) => Ok(limit(size.min(most), most)?),
@@ -84,17 +91,28 @@ pub(crate) fn set_core_size(size: u64) -> io::Result<()> {
     }
 }
 
-/// Sets the limit of processes and threads of our user. Only root may exceed the hard limit, others keep theirs.
-/// Async-signal-safe.
-pub(crate) fn set_processes(count: u64) -> io::Result<()> {
+/// Sets the limit of processes and threads of a process's user; `None`: ours. Only root may exceed the hard limit, others keep
+/// theirs. Async-signal-safe.
+///
+/// # Errors
+/// As [`set_open_files`].
+pub fn set_processes(of: Option<u32>, count: u64) -> io::Result<()> {
     let limit = Rlimit {
         current: Some(count),
         maximum: Some(count),
     };
-    match setrlimit(Resource::Nproc, limit) {
+    match set(of, Resource::Nproc, limit) {
         Err(rustix::io::Errno::PERM) => Ok(()),
         result => Ok(result?),
     }
+}
+
+fn set(of: Option<u32>, resource: Resource, limit: Rlimit) -> rustix::io::Result<()> {
+    let Some(pid) = of else {
+        return setrlimit(resource, limit);
+    };
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    prlimit(Some(pid.ok_or(rustix::io::Errno::SRCH)?), resource, limit).map(|_| ())
 }
 
 /// The kernel's maximum for accept queues (`net.core.somaxconn`); `None` if it is not known.

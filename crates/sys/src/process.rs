@@ -45,8 +45,7 @@ pub struct Spawn {
     pub identity: Option<Identity>,
     /// Root folder (chroot), set before the change of user. `program` and `folder` are paths inside of it.
     pub chroot: Option<PathBuf>,
-    /// The one capability that survives the change of user and the exec (as an ambient capability, capabilities(7)), until the
-    /// program gives it up.
+    /// What survives the change of user and the exec (as ambient capabilities, capabilities(7)), until the program gives it up.
     pub keeps: Capability,
     /// Working folder; the new user must be able to enter it. `None`: ours.
     pub folder: Option<PathBuf>,
@@ -98,7 +97,7 @@ pub enum Step {
     Chroot,
     /// User and groups.
     Identity,
-    /// Keeping the one permitted capability.
+    /// Keeping permitted capabilities.
     Capability,
     /// The working folder.
     Folder,
@@ -332,6 +331,16 @@ pub fn parent_of(pid: u32) -> io::Result<u32> {
     stat_field(pid, PARENT)
 }
 
+/// Whether it is a child of this process that was not waited for ([`reap`]): its number cannot be another's then.
+#[must_use]
+pub fn is_child(pid: u32) -> bool {
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: all zeros is a valid siginfo_t: a structure of numbers.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: writes to `info` only.
+    pid > 0 && unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, options) } == 0
+}
+
 /// Whether a process has begun to end, or is gone. It has no open files any more a moment later, so a caller that saw
 /// its connections close gets `true`. `false` if /proc does not tell.
 #[must_use]
@@ -463,15 +472,15 @@ impl Child {
         }
         if let Some(limit) = self.open_files {
             *step = Step::OpenFiles;
-            limits::set_open_files(limit)?;
+            limits::set_open_files(None, limit)?;
         }
         if let Some(size) = self.core_size {
             *step = Step::CoreSize;
-            limits::set_core_size(size)?;
+            limits::set_core_size(None, size)?;
         }
         if let Some(count) = self.processes {
             *step = Step::Processes;
-            limits::set_processes(count)?;
+            limits::set_processes(None, count)?;
         }
         // An ordinary user may not raise the priority, so this comes before the change of user.
         if let Some(nice) = self.priority {
@@ -533,7 +542,7 @@ const STEPS: [(Step, &str); 13] = [
     (Step::Identity, "becoming its user and group"),
     (
         Step::Capability,
-        "keeping the one capability that it needs at its start",
+        "keeping the capabilities that it needs at its start",
     ),
     (Step::Folder, "going to its working folder"),
     (

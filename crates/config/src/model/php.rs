@@ -27,6 +27,8 @@ pub struct Php {
     pub worker_boot_timeout: Duration,
     /// With `worker`: processes are forked from one that has booted the application.
     pub worker_zygote: bool,
+    /// PHP is loaded for this pool alone.
+    pub own_load: bool,
     /// `php_value`, `php_flag`, `php_admin_value` and `php_admin_flag`, in this order.
     pub settings: Vec<PhpSetting>,
     /// Restart the pool when a symlink on the way to a site's root changes.

@@ -43,6 +43,10 @@ pub(super) const POOL: &[Row] = &[
     key(&[Pool], "worker_zygote", Kind::Bool, Value("true"),
         "With `worker`: one process boots the application, and the others are forked from it. `false`, or if the boot opens a connection or \
          starts a thread: each process boots for itself: [booted.md](booted.md#one-boot-for-all-workers) (php).").only(&["php"]),
+    key(&[Pool], "php_load", Kind::Word(&["shared", "own"], &[]), Value("\"shared\""),
+        "Which process loads PHP. `\"shared\"`: one process loads it for all pools that load the same, and each pool's master is forked from it; \
+         memory of scripts, of OPcache too, is each pool's own. `\"own\"`: this pool loads PHP for itself: \
+         [hosting.md](hosting.md#php-is-loaded-once) (php).").only(&["php"]),
     key(&[Pool], "watch_root", Kind::Bool, Value("false"),
         "Restart the pool within a second when a symbolic link in the path of a site's root or of `worker` changes. Old workers finish their requests (php).").only(&["php"]),
     key(&[Pool], "command", Kind::Program, Absent("required with `runtime = \"command\"`"),

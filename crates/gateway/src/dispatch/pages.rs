@@ -102,6 +102,17 @@ impl PoolHandle {
         zygote.clone()
     }
 
+    /// Notes which process loads PHP for several pools (0: none), or why this pool loads it for itself.
+    pub(crate) fn has_load(&self, template: u32, own: &str) {
+        *self.load.lock().unwrap_or_else(PoisonError::into_inner) = (template, own.to_owned());
+    }
+
+    /// The process that has loaded PHP for this pool and others (0: none), and why this pool loads it for itself; empty: it does not.
+    pub(crate) fn load(&self) -> (u32, String) {
+        let load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        load.clone()
+    }
+
     /// PHP-FPM's page has this field since 8.4. If the workers are not PHP, nobody expects it to be missing.
     pub(super) fn shows_memory_peak(&self) -> bool {
         let (loaded, _) = self.php();

@@ -2,6 +2,7 @@
 //! has changed, a new master would be the same.
 
 use std::{
+    cell::Cell,
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -11,7 +12,15 @@ use super::wire::Library;
 
 /// Files and folders, with their state at that time.
 #[derive(Debug, Default)]
-pub(super) struct Inputs(Vec<(PathBuf, Option<Stamp>)>);
+pub(super) struct Inputs {
+    files: Vec<(PathBuf, Option<Stamp>)>,
+    /// The last look at them, and what it has shown.
+    seen: Cell<Option<(Look, bool)>>,
+}
+
+/// One look at the files of all masters, which may have the same: each file is looked at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look(pub(super) u32);
 
 /// The state by which changes are recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,12 +57,28 @@ impl Inputs {
             )
         };
         let stamped = paths.into_iter().map(stamp);
-        Self(stamped.chain(loaded.iter().map(library)).collect())
+        Self {
+            files: stamped.chain(loaded.iter().map(library)).collect(),
+            seen: Cell::new(None),
+        }
     }
 
     /// Whether they have not changed.
     pub(super) fn are_the_same(&self) -> bool {
-        self.0.iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
+        let mut files = self.files.iter();
+        files.all(|(path, stamp)| Stamp::of(path) == *stamp)
+    }
+
+    /// The same, as this look shows.
+    pub(super) fn are_the_same_at(&self, look: Look) -> bool {
+        if let Some((seen, same)) = self.seen.get()
+            && seen == look
+        {
+            return same;
+        }
+        let same = self.are_the_same();
+        self.seen.set(Some((look, same)));
+        same
     }
 }
 
@@ -116,7 +141,7 @@ mod tests {
         let inputs = take();
         assert!(
             inputs
-                .0
+                .files
                 .iter()
                 .any(|(path, _)| path.to_string_lossy().contains("libc"))
         );

@@ -5,7 +5,7 @@
 
 use std::{os::unix::ffi::OsStrExt, path::PathBuf};
 
-use weir_sys::process::Exit;
+use weir_sys::{identity::Identity, process::Exit};
 
 /// To a master.
 #[derive(Debug)]
@@ -19,6 +19,9 @@ pub(super) enum Order<'a> {
     Signal(u32, u8),
     /// A worker must write its position to the slow log.
     Trace(u32),
+    /// To a template: fork the master with this number, which becomes this user; `None`: it stays the template's. Its channel, standard
+    /// output and error are attached.
+    Master(u32, Option<&'a Identity>),
 }
 
 /// The task of a forked process.
@@ -60,7 +63,7 @@ pub(crate) enum Report {
     },
     /// PHP cannot be loaded; with the reason.
     Failed(String),
-    /// A process was forked.
+    /// A process was forked. A master that was forked from a template tells it of itself.
     Forked {
         /// Its number.
         number: u32,
@@ -154,6 +157,14 @@ impl Order<'_> {
             Self::Trace(number) => {
                 out.push(4);
                 out.extend(number.to_be_bytes());
+            }
+            Self::Master(number, who) => {
+                out.push(5);
+                out.extend(number.to_be_bytes());
+                for Identity { uid, gid, groups } in who.iter().copied() {
+                    let all = [uid, gid].into_iter().chain(groups);
+                    out.extend(all.flat_map(|id| id.to_be_bytes()));
+                }
             }
         }
         out
@@ -317,6 +328,16 @@ mod tests {
         );
         assert_eq!(Order::Signal(7, 15).encode(), b"\x03\0\0\0\x07\x0f");
         assert_eq!(Order::Trace(7).encode(), b"\x04\0\0\0\x07");
+        assert_eq!(Order::Master(7, None).encode(), b"\x05\0\0\0\x07");
+        let who = Identity {
+            uid: 258,
+            gid: 2,
+            groups: vec![3],
+        };
+        assert_eq!(
+            Order::Master(7, Some(&who)).encode(),
+            b"\x05\0\0\0\x07\0\0\x01\x02\0\0\0\x02\0\0\0\x03"
+        );
     }
 
     #[test]

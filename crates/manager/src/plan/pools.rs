@@ -18,7 +18,11 @@ use weir_sys::{
 };
 
 use super::{Problem, Program, Runs, Us, check_folder, egress};
-use crate::{environment::Variables, php::Spec, workers::resolve};
+use crate::{
+    environment::Variables,
+    php::{Loading, Spec},
+    workers::resolve,
+};
 
 /// Makes the plans of pools, and collects problems.
 pub(super) struct Pools<'a> {
@@ -195,6 +199,8 @@ impl<'a> Pools<'a> {
             watch: php.watch_root,
             boot_limit: php.worker.is_some().then_some(php.worker_boot_timeout),
             zygote: php.worker.is_some() && php.worker_zygote,
+            own_load: php.own_load,
+            loading: Loading::Own("it is not decided yet"),
         })
     }
 

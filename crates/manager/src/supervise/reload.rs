@@ -286,6 +286,7 @@ impl Manager<'_> {
         let loaded = Loaded::parse(&self.start, text)?;
         let plan = make_plan(&loaded, self.inherited)?;
         let warnings = plan_warnings(&loaded, &plan);
+        self.masters.begin_look(now);
         self.generations = self.generations.wrapping_add(1);
         let shared = Shared {
             keeper: &self.keeper,

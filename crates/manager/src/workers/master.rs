@@ -59,6 +59,8 @@ pub(super) struct Php {
     since: Instant,
     /// The PHP version of the current master, and whether answers may name it.
     pub(super) version: (String, bool),
+    /// Who loaded PHP for the current master; see [`Masters::loader`].
+    pub(super) loader: (u32, String),
     /// The master of the previous configuration: its scripts are compiled for the new one.
     warm_from: Option<MasterId>,
     /// Another restart was requested during a restart; with the numbers of the requests.
@@ -128,6 +130,8 @@ pub(super) struct EarlierMaster {
     pub(super) last: Option<MasterId>,
     /// What is known of its PHP.
     pub(super) version: (String, bool),
+    /// Who loads PHP, as far as it is known.
+    pub(super) loader: (u32, String),
 }
 
 impl Php {
@@ -144,10 +148,12 @@ impl Php {
             same,
             last,
             version,
+            loader,
         } = earlier;
         let is_cold = rules.on_demand.is_some() && last.is_none();
         Self {
             version,
+            loader,
             look: spec.watch.then_some(now + LOOK),
             zygote: spec.zygote.then(|| Zygote::new(now)),
             spec,
@@ -421,6 +427,7 @@ impl Pool {
                 let boots = |next: &&mut Renewal| is_next && matches!(next.stage, Stage::Boot);
                 if let Some(next) = php.next.as_mut().filter(boots) {
                     next.version = (version.clone(), *exposed);
+                    php.loader = context.masters.loader(&next.spec);
                     self.stage_is_over(false, context);
                 }
             }
@@ -559,7 +566,22 @@ impl Pool {
         let profile = weir_machine::php::apparmor_profile(&program.path);
         events::php_loaded(&self.name, &php.version.0, profile.as_deref());
         news.push(self.ready());
+        news.extend(self.tell_loader());
         news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));
+    }
+
+    /// Tells the gateway who loaded PHP for it.
+    fn tell_loader(&self) -> Option<ToGateway> {
+        let Kind::Php(php) = &self.kind else {
+            return None;
+        };
+        let (template, own) = php.loader.clone();
+        let pools = vec![self.id];
+        Some(ToGateway::PhpLoad {
+            template,
+            own,
+            pools,
+        })
     }
 
     /// A master has ended that has no workers any more.

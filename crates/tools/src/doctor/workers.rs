@@ -40,6 +40,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             }
             php(case, index, pool, who, notes);
             zygote(case, pool, notes);
+            load(case, pool, notes);
             let processes = Processes { pool, workers, who };
             folders(case, index, &processes, notes);
         }
@@ -100,6 +101,25 @@ fn zygote(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
     } else if let Some(pid) = zygote["pid"].as_u64() {
         notes.ok(format!(
             "[pool.{}] processes are forked from process {pid}, which has booted the application",
+            pool.name
+        ));
+    }
+}
+
+/// Whether a running pool shares a load of PHP, if it could: only what would surprise is told.
+fn load(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
+    let live = case.live().and_then(|live| live.pool(&pool.name));
+    let Some(load) = live.map(|pool| &pool["php_load"]) else {
+        return;
+    };
+    if let Some(why) = load["own"].as_str() {
+        notes.ok(format!(
+            "[pool.{}] loads PHP for itself, which costs some 10 MB and 60 ms: {why}",
+            pool.name
+        ));
+    } else if let Some(pid) = load["template"].as_u64() {
+        notes.ok(format!(
+            "[pool.{}] shares a load of PHP with other pools (process {pid})",
             pool.name
         ));
     }

@@ -26,6 +26,8 @@ fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
         watch: false,
         boot_limit: None,
         zygote: false,
+        own_load: false,
+        loading: crate::php::Loading::Own(""),
     }
 }
 

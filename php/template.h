@@ -1,0 +1,21 @@
+/*
+ * The template of masters: a process that loads PHP once for all pools that are started alike, and from which their masters are
+ * forked. It stops where extensions have started and nothing has been made for a pool yet: OPcache gets its memory only in each
+ * master, which is its pool's user for good by then.
+ *
+ * It belongs to no pool, speaks to nobody but the manager, and never has a byte of a client or a secret of a pool.
+ */
+#ifndef WEIR_TEMPLATE_H
+#define WEIR_TEMPLATE_H
+
+/*
+ * Tells the manager that PHP is loaded, and forks masters as it orders. Returns in each new master, where the channel leads to
+ * the manager, too, and the pool's configuration comes through it. `loaded`: the text of READY. Ends the process with the manager, or when the manager
+ * closes the channel, or if PHP has something now that processes must not share.
+ */
+void template_serve(int channel, const char *loaded);
+
+/* Notes what is open before PHP is loaded. */
+void template_begin(void);
+
+#endif
