@@ -1,15 +1,18 @@
 //! Asks the keeper for signatures: the gateway's side of its channels.
 //!
 //! There are as many pairs of sockets as reactors; at the other end of each a thread of the keeper waits. Handshakes over TCP wait for
-//! their signatures on threads of their own ([`crate::signing`]), and the reactors serve others meanwhile. Those of QUIC wait on the
-//! reactor, because quinn-proto cannot go on with them later, and therefore for a short time only. A keeper that does not answer makes
-//! handshakes fail at once for a while.
+//! their signatures on threads of their own ([`crate::signing`]), and the reactors serve others meanwhile. A keeper that does not answer
+//! makes handshakes fail at once for a while.
+//!
+//! Handshakes over QUIC wait on the reactor, for [`SHORT_LIMIT`] at most: rustls has no signer that answers later, and
+//! quinn-proto reads and writes a handshake in one step. When one has waited in vain, none waits any more on any reactor until a
+//! thread that may wait has got an answer, so a keeper that stands still costs each reactor this time once.
 
 use std::{
     fmt, io,
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -28,18 +31,31 @@ use crate::{
 
 /// The channels to the keeper.
 pub struct Signers {
-    channels: Vec<Mutex<Channel>>,
+    channels: Vec<Shared>,
     pub(crate) threads: Threads,
     /// There is, or was, a keeper.
     is_used: AtomicBool,
+    /// A reactor has waited for the keeper in vain: none waits for it.
+    is_slow: AtomicBool,
+    /// A thread finds out whether it answers.
+    is_tried: AtomicBool,
     /// Tells the manager that the keeper does not answer.
     on_silence: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A channel, which one thread at a time uses.
+#[derive(Debug, Default)]
+struct Shared {
+    channel: Mutex<Channel>,
+    is_free: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Channel {
     /// `None`: the keeper is gone.
-    socket: Option<OwnedFd>,
+    socket: Option<Arc<OwnedFd>>,
+    /// A thread waits for an answer.
+    is_taken: bool,
     /// Of the last question.
     number: u32,
     /// The keeper did not answer in time: it is not asked again before this.
@@ -68,24 +84,27 @@ pub struct Answer<'a> {
 impl Signers {
     /// For so many reactors, without channels. `on_silence` is called when the keeper does not answer in time.
     pub fn new(reactors: usize, on_silence: impl Fn() + Send + Sync + 'static) -> Signers {
-        let channels = (0..reactors.max(1)).map(|_| Mutex::default());
+        let channels = (0..reactors.max(1)).map(|_| Shared::default());
         Signers {
             channels: channels.collect(),
             threads: Threads::new(reactors.max(1)),
             is_used: AtomicBool::new(false),
+            is_slow: AtomicBool::new(false),
+            is_tried: AtomicBool::new(false),
             on_silence: Box::new(on_silence),
         }
     }
 
     /// The channel of a reactor. It replaces an earlier one.
     pub fn set(&self, reactor: usize, socket: OwnedFd) {
-        if let Some(channel) = self.channels.get(reactor) {
+        if let Some(shared) = self.channels.get(reactor) {
             self.is_used.store(true, Relaxed);
             let is_limited = message::limit_wait(socket.as_fd(), SHORT_LIMIT).is_ok();
-            *lock(channel) = Channel {
-                socket: is_limited.then_some(socket),
-                ..Channel::default()
-            };
+            let mut channel = lock(&shared.channel);
+            channel.socket = is_limited.then(|| socket.into());
+            channel.silent_until = None;
+            drop(channel);
+            self.is_slow.store(false, Relaxed);
         }
     }
 
@@ -112,53 +131,50 @@ impl Signers {
         if signing::is_refused() {
             return Err("the step is done where it may wait".into());
         }
+        let shared = &self.channels[slot() % self.channels.len()];
         let may_wait = signing::may_wait();
+        if !may_wait && self.is_slow.load(Relaxed) {
+            self.try_elsewhere(key, scheme, text);
+            return Err(NO_ANSWER.into());
+        }
         let (limit, silence) = match may_wait {
             true => (LIMIT, SILENCE),
-            false => (SHORT_LIMIT, LIMIT),
+            false => (SHORT_LIMIT, Duration::ZERO),
         };
-        let mut channel = lock(&self.channels[slot() % self.channels.len()]);
-        let now = Instant::now();
-        if channel.silent_until.is_some_and(|until| now < until) {
-            return Err("the keeper does not answer".into());
-        }
-        channel.silent_until = None;
-        channel.number = channel.number.wrapping_add(1);
-        let question = Question {
-            number: channel.number,
-            key,
-            scheme,
-            message: text,
-        };
-        match channel.ask(&question, now + limit) {
+        match shared.ask((key, scheme, text), limit, silence) {
             Ok(signature) => {
+                if may_wait {
+                    self.is_slow.store(false, Relaxed);
+                }
                 signature.ok_or_else(|| "the keeper refuses to sign with this key".into())
             }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                channel.silent_until = Some(Instant::now() + silence);
-                if !may_wait {
-                    // It may only be slow: another thread finds out.
-                    drop(channel);
-                    let (signers, text) = (self.clone(), text.to_vec());
-                    let ask = move || drop(signers.sign(key, scheme, &text));
-                    self.threads.push(Box::new(ask));
-                    return Err("the keeper has not answered in time".into());
-                }
+            Err(Failed::Late | Failed::Taken) if !may_wait => {
+                self.is_slow.store(true, Relaxed);
+                self.try_elsewhere(key, scheme, text);
+                Err(NO_ANSWER.into())
+            }
+            Err(Failed::Late) => {
                 (self.on_silence)();
                 log::error!(
                     "the keeper has not answered for {LIMIT:?}: TLS handshakes fail for {SILENCE:?}"
                 );
-                Err("the keeper does not answer".into())
+                Err(NO_ANSWER.into())
             }
-            Err(error) => {
-                if channel.socket.take().is_some() {
-                    log::error!(
-                        "the keeper is gone ({error}): TLS handshakes fail until the manager has started it again"
-                    );
-                }
-                Err("the keeper is gone".into())
-            }
+            Err(Failed::Taken | Failed::Silent) => Err(NO_ANSWER.into()),
+            Err(Failed::Gone) => Err("the keeper is gone".into()),
         }
+    }
+
+    /// A thread that may wait finds out whether the keeper answers again.
+    fn try_elsewhere(self: &Arc<Self>, key: u32, scheme: SignatureScheme, text: &[u8]) {
+        if self.is_tried.swap(true, Relaxed) {
+            return;
+        }
+        let (signers, text) = (self.clone(), text.to_vec());
+        self.threads.push(Box::new(move || {
+            let _ = signers.sign(key, scheme, &text);
+            signers.is_tried.store(false, Relaxed);
+        }));
     }
 }
 
@@ -170,37 +186,103 @@ impl fmt::Debug for Signers {
     }
 }
 
-impl Channel {
-    /// Asks and waits until `limit`. `None`: the keeper does not sign that.
-    fn ask(&self, question: &Question<'_>, limit: Instant) -> io::Result<Option<Vec<u8>>> {
-        let gone = || io::Error::from(io::ErrorKind::NotConnected);
-        let socket = self.socket.as_ref().ok_or_else(gone)?.as_fd();
-        match message::send(socket, &question.encode(), &[], false) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into());
+/// Why there is no answer.
+#[derive(Debug)]
+enum Failed {
+    /// The keeper has not answered in time.
+    Late,
+    /// Other threads needed the channel for so long.
+    Taken,
+    /// It did not answer before, and is not asked yet.
+    Silent,
+    Gone,
+}
+
+impl Shared {
+    /// Asks and waits for at most `limit`, for its turn too. `Ok(None)`: the keeper does not sign that. When it has not answered, it is
+    /// not asked again on this channel for `silence`.
+    fn ask(
+        &self,
+        (key, scheme, message): (u32, SignatureScheme, &[u8]),
+        limit: Duration,
+        silence: Duration,
+    ) -> Result<Option<Vec<u8>>, Failed> {
+        let until = Instant::now() + limit;
+        let mut channel = lock(&self.channel);
+        while channel.is_taken {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Failed::Taken);
             }
-            sent => sent?,
+            let waited = self.is_free.wait_timeout(channel, left);
+            channel = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let mut packet = [0; MOST];
-        loop {
-            let (length, _) = match message::receive(socket, &mut packet, true) {
-                // Nothing came for SHORT_LIMIT.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    match Instant::now() < limit {
-                        true => continue,
-                        false => return Err(io::ErrorKind::TimedOut.into()),
-                    }
+        let now = Instant::now();
+        if channel.silent_until.is_some_and(|silent| now < silent) {
+            return Err(Failed::Silent);
+        }
+        let socket = channel.socket.clone().ok_or(Failed::Gone)?;
+        channel.number = channel.number.wrapping_add(1);
+        channel.is_taken = true;
+        let question = Question {
+            number: channel.number,
+            key,
+            scheme,
+            message,
+        };
+        drop(channel);
+        let answer = ask(&socket, &question, until);
+        let mut channel = lock(&self.channel);
+        channel.is_taken = false;
+        self.is_free.notify_all();
+        let of_now = channel.socket.as_ref();
+        let is_same = of_now.is_some_and(|now| Arc::ptr_eq(now, &socket));
+        answer.map_err(|error| {
+            if error.kind() == io::ErrorKind::TimedOut {
+                if is_same {
+                    channel.silent_until = Some(Instant::now() + silence);
                 }
-                received => received?,
-            };
-            let answer = match length {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                length => Answer::decode(&packet[..length]).ok_or(io::ErrorKind::InvalidData)?,
-            };
-            // Another number is that of a question whose time was over.
-            if answer.number == question.number {
-                return Ok(answer.signature.map(<[u8]>::to_vec));
+                return Failed::Late;
             }
+            if is_same {
+                channel.socket = None;
+                log::error!(
+                    "the keeper is gone ({error}): TLS handshakes fail until the manager has started it again"
+                );
+            }
+            Failed::Gone
+        })
+    }
+}
+
+/// Asks and waits until `limit`. `None`: the keeper does not sign that.
+fn ask(socket: &OwnedFd, question: &Question<'_>, limit: Instant) -> io::Result<Option<Vec<u8>>> {
+    let socket = socket.as_fd();
+    match message::send(socket, &question.encode(), &[], false) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        sent => sent?,
+    }
+    let mut packet = [0; MOST];
+    loop {
+        let (length, _) = match message::receive(socket, &mut packet, true) {
+            // Nothing came for SHORT_LIMIT.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                match Instant::now() < limit {
+                    true => continue,
+                    false => return Err(io::ErrorKind::TimedOut.into()),
+                }
+            }
+            received => received?,
+        };
+        let answer = match length {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => Answer::decode(&packet[..length]).ok_or(io::ErrorKind::InvalidData)?,
+        };
+        // Another number is that of a question whose time was over.
+        if answer.number == question.number {
+            return Ok(answer.signature.map(<[u8]>::to_vec));
         }
     }
 }
@@ -305,6 +387,8 @@ fn slot() -> usize {
     SLOT.with(|slot| *slot)
 }
 
+const NO_ANSWER: &str = "the keeper does not answer";
+
 /// How long a handshake waits for a signature. A keeper needs milliseconds even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -365,5 +449,49 @@ mod tests {
             .sign(3, SignatureScheme::ED25519, b"text")
             .unwrap_err();
         assert_eq!(error, "the keeper is gone");
+    }
+    #[test]
+    fn a_keeper_that_stands_still_costs_a_reactor_its_time_limit_once() {
+        let signers = Arc::new(Signers::new(1, || {}));
+        let (ours, theirs) = message::pair().unwrap();
+        signers.set(0, ours);
+        let sign = |signers: &Arc<Signers>| signers.sign(3, SignatureScheme::ED25519, b"text");
+        // A handshake over TCP waits on the same channel.
+        let waiting = signers.clone();
+        signers.threads.push(Box::new(move || drop(sign(&waiting))));
+        let mut packet = [0; 256];
+        let ask = |packet: &mut [u8]| {
+            let (length, _) = message::receive(theirs.as_fd(), packet, true).unwrap();
+            Question::decode(&packet[..length]).unwrap().number
+        };
+        ask(&mut packet);
+        // This thread is like a reactor: its other connections wait, too. As long as threads that may wait do.
+        let (begin, mut waited, mut longest) = (Instant::now(), Duration::ZERO, Duration::ZERO);
+        while begin.elapsed() < LIMIT * 2 {
+            let asked = Instant::now();
+            assert_eq!(sign(&signers), Err(NO_ANSWER.into()));
+            longest = longest.max(asked.elapsed());
+            waited += asked.elapsed();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(longest >= SHORT_LIMIT, "{longest:?}");
+        assert!(waited < SHORT_LIMIT * 2, "{waited:?}");
+        // One that answers again is used again, when its silence is over.
+        let keeper = std::thread::spawn(move || {
+            let mut packet = [0; 256];
+            while let Ok((length @ 1.., _)) = message::receive(theirs.as_fd(), &mut packet, true) {
+                let number = Question::decode(&packet[..length]).unwrap().number;
+                let signature = Some(&b"signature"[..]);
+                let answer = Answer { number, signature };
+                message::send(theirs.as_fd(), &answer.encode(), &[], true).unwrap();
+            }
+        });
+        let begin = Instant::now();
+        while sign(&signers).is_err() {
+            assert!(begin.elapsed() < SILENCE * 4);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(signers);
+        drop(keeper);
     }
 }
