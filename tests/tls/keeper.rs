@@ -1,12 +1,19 @@
 //! The process that has the private keys, and that no other has them.
 
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use weir_test::authority::{Authority, self_signed_rsa};
+use weir_test::authority::{Authority, many, self_signed_rsa};
+use weir_test::http3::Http3Client;
 use weir_test::process::{Process, signal};
 use weir_test::{Setup, Weir, goes_on_as_root, wait_until};
 
@@ -136,7 +143,56 @@ fn clients_that_come_again_do_not_wait_for_the_keeper() {
     }
 }
 
-/// The manager gives it the certificates at each reload, and does nothing else meanwhile.
+/// All connections are served by one thread, where handshakes over QUIC have to wait for the keeper.
+#[test]
+fn a_keeper_that_stands_still_costs_a_reactor_one_short_wait_for_all_handshakes_over_quic() {
+    let plain = weir_test::free_address();
+    let tls = Tls::new().with(|setup| {
+        let root = setup.root();
+        setup
+            .server("threads = 1")
+            .listen("http3 = true")
+            .more(&format!("[listen.plain]\naddress = \"{plain}\""))
+            .more(&format!(
+                "[site.plain]\nhosts = [\"plain.test\"]\nroot = \"{}\"",
+                root.display()
+            ))
+    });
+    let (weir, authority) = tls.start();
+    let (address, quic) = (weir.address(), Http3Client::new(&authority));
+    drop(quic.connect(address, "main.test").expect("HTTP/3"));
+    let mut client = weir_test::Client::connect(plain);
+    let stopped = Stopped::new(weir.keeper().pid);
+    let mut longest = Duration::ZERO;
+    std::thread::scope(|scope| {
+        // One over TCP waits on the same channel, where it may.
+        let tcp = scope.spawn(|| said(address, "main.test", &[]).contains("HTTP/1.1"));
+        let quic: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| quic.connect(address, "main.test").is_ok()))
+            .collect();
+        // The TCP handshake's time limit is longer.
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(500) {
+            let asked = Instant::now();
+            client.send("GET /index.html HTTP/1.1\r\nHost: plain.test\r\n\r\n");
+            assert_eq!(client.response().expect(200).text(), "main\n");
+            longest = longest.max(asked.elapsed());
+        }
+        drop(stopped);
+        let ended: Vec<bool> = quic.into_iter().map(|one| one.join().unwrap()).collect();
+        println!("over QUIC: {ended:?}");
+        assert!(
+            tcp.join().unwrap(),
+            "a handshake over TCP waits for the keeper"
+        );
+    });
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    wait_until("HTTP/3 again", || {
+        quic.connect(address, "main.test").is_ok()
+    });
+}
+
+/// The manager gives it the certificates at each reload.
 #[test]
 fn a_reload_does_not_wait_for_a_keeper_that_somebody_has_stopped() {
     let tls = Tls::new();
@@ -160,6 +216,139 @@ fn a_reload_does_not_wait_for_a_keeper_that_somebody_has_stopped() {
         "{:?}",
         begin.elapsed()
     );
+}
+
+/// Keeps a process from running until this is dropped. If somebody wakes it, it stands still again soon.
+struct Stopped {
+    pid: u32,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Stopped {
+    fn new(pid: u32) -> Stopped {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let thread = std::thread::spawn(move || {
+            while !over.load(Relaxed) {
+                signal(pid, Signal::STOP);
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        });
+        Stopped {
+            pid,
+            is_over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        self.thread.take().map(JoinHandle::join);
+        signal(self.pid, Signal::CONT);
+    }
+}
+
+/// So many certificates take the keeper a while, also if it is woken now and then.
+fn many_certificates(setup: &Setup) -> String {
+    let folder = setup.folder().join("many");
+    fs::create_dir(&folder).expect("mkdir");
+    many(&folder, 1000)
+}
+
+/// A weir whose script `who.php` tells its PHP master to a client without TLS, at this address.
+fn with_masters() -> (Tls, SocketAddr) {
+    let plain = weir_test::free_address();
+    let tls = Tls::new().with_php().with(|setup| {
+        let root = setup.root();
+        setup
+            .window()
+            .log("access = \"off\"\nlevel = \"debug\"")
+            .file(
+                "who.php",
+                "<?php preg_match('/PPid:\\s+(\\d+)/', file_get_contents('/proc/self/status'), $m); echo $m[1];",
+            )
+            .more(&format!("[listen.plain]\naddress = \"{plain}\""))
+            .more(&format!(
+                "[site.plain]\nhosts = [\"plain.test\"]\npool = \"app\"\nroot = \"{}\"",
+                root.display()
+            ))
+    });
+    (tls, plain)
+}
+
+/// The PHP master of the worker that answers, or 0.
+fn master(plain: SocketAddr) -> u32 {
+    let mut client = weir_test::Client::connect(plain);
+    client.send("GET /who.php HTTP/1.1\r\nHost: plain.test\r\nConnection: close\r\n\r\n");
+    client.response().text().parse().unwrap_or(0)
+}
+
+/// Kills the PHP master and asks for the status; both must go as usual.
+#[track_caller]
+fn expect_that_the_manager_works(weir: &Weir, plain: SocketAddr) {
+    let before = master(plain);
+    let begin = Instant::now();
+    signal(before, Signal::KILL);
+    wait_until("another PHP master", || {
+        ![0, before].contains(&master(plain))
+    });
+    assert_eq!(weir.status()["manager_pid"], weir.pid());
+    println!("{:?} until another PHP master answers", begin.elapsed());
+}
+
+#[test]
+fn a_keeper_that_does_not_answer_keeps_the_manager_from_nothing() {
+    let (tls, plain) = with_masters();
+    let others = many_certificates(&tls.setup);
+    let (weir, authority) = tls.start();
+    let text = weir.read("weir.toml");
+    let text = format!("{text}\n{others}\n");
+    weir_test::weir::write(&weir.path("weir.toml"), text.as_bytes());
+    let keeper = weir.keeper();
+    let stopped = Stopped::new(keeper.pid);
+    let mut reload = weir.command(&["reload"]).spawn().expect("weir");
+    weir.log_line("reloading");
+    expect_that_the_manager_works(&weir, plain);
+    let ended = reload.try_wait().expect("a child of ours");
+    assert!(ended.is_none(), "it did not wait for the keeper: {ended:?}");
+    drop(stopped);
+    assert!(reload.wait().expect("weir").success());
+    assert!(keeper.runs());
+    let got = curl(&weir, &authority, "main.test", "/", &[]);
+    assert_eq!(got.status, 200, "{}", got.error);
+}
+
+/// It has died, and the next one does not get ready.
+#[test]
+fn a_keeper_that_does_not_start_keeps_the_manager_from_nothing() {
+    let (tls, plain) = with_masters();
+    let others = many_certificates(&tls.setup);
+    let (weir, authority) = tls.with(|setup| setup.more(&others)).start();
+    let first = weir.keeper();
+    signal(first.pid, Signal::KILL);
+    // Without a pause: it is ready some milliseconds after its start.
+    let begin = Instant::now();
+    let second = loop {
+        assert!(begin.elapsed() < weir_test::LIMIT, "no other keeper");
+        let mut children = weir.children().into_iter();
+        let is_it = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            *pid != first.pid && words.starts_with(b"weir: keeper")
+        };
+        if let Some(found) = children.find(is_it) {
+            break found;
+        }
+    };
+    let stopped = Stopped::new(second);
+    expect_that_the_manager_works(&weir, plain);
+    assert!(!weir.stderr().contains("has the private keys again"));
+    drop(stopped);
+    wait_until("keys in the new keeper", || {
+        curl(&weir, &authority, "main.test", "/", &[]).status == 200
+    });
 }
 
 #[test]

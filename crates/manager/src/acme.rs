@@ -271,6 +271,7 @@ impl Orders {
                 _ => {}
             }
         }
+        self.send_orders(now);
         self.answers.message(generation, gateway)
     }
 
@@ -342,16 +343,47 @@ impl Orders {
             self.wanted[index].due = now + SHORT;
             return;
         }
-        let ordered = self.order(index, now);
-        let one = &mut self.wanted[index];
-        match ordered {
+        match self.order(index, now) {
             Ok(true) => {}
             // Another node orders it, or has it ordered meanwhile.
-            Ok(false) => one.due = now + AGAIN,
-            Err(cause) => {
-                log::error!("[certificate.{}] cannot be ordered: {cause}", one.name);
-                one.due = now + LOOK_EVERY;
-                self.give_up(index, LOOK_EVERY, now);
+            Ok(false) => self.wanted[index].due = now + AGAIN,
+            Err(cause) => self.cannot_order(index, &cause, now),
+        }
+    }
+
+    fn cannot_order(&mut self, index: usize, cause: &str, now: Instant) {
+        let one = &mut self.wanted[index];
+        log::error!("[certificate.{}] cannot be ordered: {cause}", one.name);
+        one.due = now + LOOK_EVERY;
+        self.give_up(index, LOOK_EVERY, now);
+    }
+
+    /// Orders the certificates whose key the keeper has made.
+    fn send_orders(&mut self, now: Instant) {
+        for index in 0..self.wanted.len() {
+            let one = &mut self.wanted[index];
+            let Some(open) = &mut one.order else {
+                continue;
+            };
+            let made = open.request.take_if(|(answer, _)| answer.is_there());
+            let Some((answer, mut order)) = made else {
+                continue;
+            };
+            match answer.take().unwrap_or_else(|| Ok(Vec::new())) {
+                Ok(csr) => {
+                    order.csr = csr;
+                    let directory = self.authority.as_ref().map(|one| &one.settings.directory);
+                    log::info!(
+                        "[certificate.{}]: ordered from {}",
+                        one.name,
+                        directory.map_or("its authority", |directory| directory)
+                    );
+                    self.tell(&ToAcme::Order(order));
+                }
+                Err(cause) => {
+                    one.order = None;
+                    self.cannot_order(index, &cause, now);
+                }
             }
         }
     }
@@ -434,7 +466,7 @@ impl Orders {
         Ok(true)
     }
 
-    /// Orders a certificate. Returns false if another node does it, or has done it.
+    /// Begins to order a certificate. Returns false if another node does it, or has done it.
     fn order(&mut self, index: usize, now: Instant) -> Result<bool, String> {
         if !self.has_account()? {
             return Ok(false);
@@ -460,12 +492,12 @@ impl Orders {
         let replaces = Issued::read(&one.chain).map(|issued| issued.known_by);
         let key = Draft::new(&one.key, 0o600)?;
         let file = key.file().try_clone().map_err(|error| error.to_string())?;
-        let csr = self.keeper.borrow_mut().make(Order {
+        let request = self.keeper.borrow_mut().make(Order {
             product: Product::Request,
             names: one.names.clone(),
             days: 0,
             key: file.into(),
-        })?;
+        });
         // If one way does not succeed, the other one may.
         let proof = match (&authority.settings.challenge, one.state.failures % 2) {
             (None, _) if one.has_star() => Proof::Dns01,
@@ -481,28 +513,23 @@ impl Orders {
         }
         let number = self.next_order;
         self.next_order = number.wrapping_add(1);
-        one.order = Some(OpenOrder {
-            number,
-            key,
-            lock,
-            until: now + limit + SLACK,
-        });
         let order = AcmeOrder {
             number,
             names: one.names.clone(),
-            csr,
+            csr: Vec::new(),
             proof,
             profile: authority.settings.profile.clone(),
             limit: limit.as_secs(),
             // An authority that gives certificates without key identifiers does not know them by anything.
             replaces: replaces.filter(|(key, _)| !key.is_empty()),
         };
-        log::info!(
-            "[certificate.{}]: ordered from {}",
-            one.name,
-            authority.settings.directory
-        );
-        self.tell(&ToAcme::Order(order));
+        one.order = Some(OpenOrder {
+            number,
+            request: Some((request, order)),
+            key,
+            lock,
+            until: now + limit + SLACK,
+        });
         Ok(true)
     }
 

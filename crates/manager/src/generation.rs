@@ -15,6 +15,7 @@
 //! when their gateway has ended, not before. In `Stopping` everything is asked to end, and killed after the grace
 //! period.
 
+mod boot;
 mod limits;
 mod said;
 
@@ -78,6 +79,8 @@ pub(super) struct Generation {
     pub(super) plan: Plan,
     logs: Logs,
     phase: Phase,
+    /// Its gateway was ready once.
+    is_ready: bool,
     /// The gateway's last error message.
     complaint: Option<String>,
     /// What the draining gateway waits for, according to its last report, and since when it drains.
@@ -103,9 +106,9 @@ pub(super) struct Generation {
 /// The state of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its PHP is being loaded; its gateway is not started.
+    /// Its PHP is being loaded, and the keeper reads its certificates; its gateway is not started.
     Booting,
-    /// The first gateway is not ready yet; the start is given up at `until`.
+    /// The first gateway is not ready yet, or local certificates are not made yet; the start is given up at `until`.
     Starting { until: Instant },
     /// Its gateway accepts, and the workers of the start are coming; it serves at `until` at the latest.
     StartingWorkers { until: Instant },
@@ -122,8 +125,8 @@ pub(super) enum Phase {
 pub(super) enum Event {
     /// Its gateway accepts connections for the first time.
     Ready,
-    /// It cannot serve; with the reason.
-    Failed(String),
+    /// It cannot serve.
+    Failed(Failure),
     /// An operator requests an action that concerns more than one pool.
     Act { id: u32, action: Action },
     /// Its gateway asks what the processes use.
@@ -153,6 +156,8 @@ pub(super) struct Shared<'a> {
     pub(super) boots: bool,
     /// It serves only when its pools have the workers of their start.
     pub(super) waits_for_workers: bool,
+    /// weir starts, so that this may wait for the keeper of private keys: there is nothing else to do yet.
+    pub(super) may_wait: bool,
     /// The pid file that there is.
     pub(super) pid_file: Option<&'a Path>,
 }
@@ -191,6 +196,7 @@ impl Generation {
             certificates,
             boots,
             waits_for_workers,
+            may_wait,
             pid_file,
         } = shared;
         let logs = Logs::open(&loaded.config, &plan.log_files)
@@ -214,11 +220,10 @@ impl Generation {
         let pid_file = Claim::take(&loaded, &plan.groups, pid_file)?;
         // The keeper may have to be started for them.
         let mut certificates =
-            Certificates::prepare(&loaded.config, &plan, keeper, certificates, now)
-                .map_err(|problems| loaded.failure(problems))?;
-        if let (false, Some(certificates)) = (boots, &mut certificates) {
+            Certificates::prepare(&loaded.config, &plan, keeper, certificates, now);
+        if let (true, Some(certificates)) = (may_wait, &mut certificates) {
             certificates
-                .make(&loaded.config, now)
+                .prepare_now(&loaded.config, !boots)
                 .map_err(|problems| loaded.failure(problems))?;
         }
         Ok(Self {
@@ -236,6 +241,7 @@ impl Generation {
             phase: Phase::Starting {
                 until: now + START_LIMIT,
             },
+            is_ready: false,
             complaint: None,
             holding: DrainStatus::default(),
             work: WorkerTotals::default(),
@@ -307,8 +313,7 @@ impl Generation {
         let messages = certificates.demanded(what);
         // One that is not there yet gets all certificates when it starts.
         if self.gateway.pid().is_some() {
-            (messages.into_iter()).for_each(|message| self.gateway.send(message));
-            self.gateway.flush();
+            self.hand(messages);
         }
     }
 
@@ -339,9 +344,12 @@ impl Generation {
         match self.phase {
             Phase::Booting => self.booted(now),
             Phase::Starting { until } if until <= now => {
-                let cause = "the gateway did not become ready in time".into();
-                self.events.push(Event::Failed(cause));
+                self.give_up(Failure::internal(match self.is_ready {
+                    false => "the gateway did not become ready in time",
+                    true => "the certificates of the local CA were not made in time",
+                }));
             }
+            Phase::Starting { .. } if self.is_ready => self.make_certificates(now, masters),
             Phase::StartingWorkers { until } if until <= now => {
                 log::warn!(
                     "some workers are still missing after {} s: it goes on without them",
@@ -374,33 +382,13 @@ impl Generation {
         self.events.push(Event::Ready);
     }
 
-    /// Starts the gateway when all pools have their PHP, or gives the generation up.
-    fn booted(&mut self, now: Instant) {
-        let tell = |(pool, cause)| format!("[pool.{pool}] PHP cannot be started: {cause}");
-        let failures: Vec<String> = self.pools.failures().map(tell).collect();
-        if !failures.is_empty() {
-            self.events.push(Event::Failed(failures.join("\n")));
-        } else if self.pools.are_ready() {
-            self.phase = Phase::Starting {
-                until: now + START_LIMIT,
-            };
-            if let Err(error) = self.start_gateway(now) {
-                let cause = format!("the gateway cannot be started: {error}");
-                self.events.push(Event::Failed(cause));
-            }
-        }
+    fn give_up(&mut self, failure: Failure) {
+        self.events.push(Event::Failed(failure));
     }
 
-    /// Makes the certificates of a generation that has booted: until its gateway is ready, it may be given up.
-    pub(super) fn make_certificates(&mut self, now: Instant) -> Result<(), Failure> {
-        let Some(certificates) = &mut self.certificates else {
-            return Ok(());
-        };
-        let made = certificates.make(&self.loaded.config, now);
-        let messages = made.map_err(|problems| self.loaded.failure(problems))?;
+    fn hand(&mut self, messages: Vec<ToGateway>) {
         (messages.into_iter()).for_each(|message| self.gateway.send(message));
         self.gateway.flush();
-        Ok(())
     }
 
     /// Handles the messages of the gateway; returns the resulting events.
@@ -514,17 +502,14 @@ impl Generation {
                     self.gateway.serves();
                     self.gateway.watch(now);
                     if matches!(self.phase, Phase::Starting { .. }) {
-                        let until = now + WORKERS_LIMIT;
-                        self.phase = Phase::StartingWorkers { until };
-                        self.pools.trial_is_over(now, masters);
-                        if !self.waits_for_workers {
-                            self.serve();
-                        }
+                        self.is_ready = true;
+                        self.make_certificates(now, masters);
                     } else if self.phase == Phase::Serving {
                         log::info!("the gateway accepts connections again");
                     }
                 }
                 ToManager::WorkersStarted => {
+                    self.waits_for_workers = false;
                     if matches!(self.phase, Phase::StartingWorkers { .. }) {
                         self.serve();
                     }
@@ -612,10 +597,10 @@ impl Generation {
         if let Some(lived) = self.gateway.exited(now, pid) {
             match self.phase {
                 Phase::Starting { .. } | Phase::StartingWorkers { .. } => {
-                    let cause = self.complaint.take();
-                    return Err(Event::Failed(cause.unwrap_or_else(|| {
+                    let cause = self.complaint.take().unwrap_or_else(|| {
                         format!("the gateway ended before it was ready: {exit}")
-                    })));
+                    });
+                    return Err(Event::Failed(Failure::internal(cause)));
                 }
                 Phase::Serving => {
                     if let Some(complaint) = self.complaint.take() {
@@ -749,8 +734,9 @@ impl Generation {
             | Phase::Draining { until }
             | Phase::Stopping { until } => Some(until),
         };
-        let certificates = self.certificates.as_ref().map(Certificates::deadline);
-        let certificates = certificates.filter(|_| self.phase == Phase::Serving);
+        let looks = self.phase == Phase::Serving;
+        let certificates = self.certificates.as_ref();
+        let certificates = certificates.and_then(|own| own.deadline(now, looks));
         [
             phase,
             self.gateway.deadline(now),

@@ -2,15 +2,18 @@
 //!
 //! It is started for the first configuration whose certificates need it, and serves all gateways. If it dies, it is started
 //! again, and each generation gives it its certificates anew (`certificates`). Handshakes fail meanwhile; connections go
-//! on. Its answers come within milliseconds and are waited for, because a configuration is served only if its
-//! certificates are good.
+//! on.
+//!
+//! The manager's thread does not wait for it, because PHP and operators need that thread: a question returns an [`Answer`],
+//! which is there later. A keeper that has not answered for [`LIMIT`] is killed, and its questions have failed.
 
 use std::{
     cell::RefCell,
+    collections::VecDeque,
     ffi::OsString,
-    fs::File,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -25,7 +28,8 @@ use weir_sys::{
 };
 
 use super::{
-    gateway::{Lifetime, describe_pause},
+    certificates::open_pair,
+    gateway::{Lifetime, describe_pause, is_full, is_gone},
     quic::{Quic, QuicHanded},
 };
 
@@ -55,6 +59,65 @@ struct Running {
     pid: u32,
     channel: OwnedFd,
     since: Instant,
+    is_ready: bool,
+    /// What is not sent yet.
+    queue: VecDeque<Message>,
+    /// The channel was full.
+    is_full: bool,
+    /// Questions that were sent and are not answered yet, in order.
+    asked: VecDeque<Asked>,
+    /// When it last answered, or when there was something for it to do again.
+    heard: Instant,
+}
+
+/// What it is told.
+#[derive(Debug)]
+enum Message {
+    /// The files of chain and key, which are opened when their turn comes.
+    Load(PathBuf, PathBuf, Slot<Result<Held, Refused>>),
+    Make(ToKeeper, Slot<Vec<u8>>),
+    Other(ToKeeper),
+}
+
+/// What it is to answer.
+#[derive(Debug)]
+enum Asked {
+    /// Whether it can serve. Those who wait for that.
+    Start(Vec<Slot<()>>),
+    Load(u32, Slot<Result<Held, Refused>>),
+    Make(Slot<Vec<u8>>),
+}
+
+/// The keeper's answer to a question, once it is there. The error: it is gone, does not answer or answers wrongly.
+#[derive(Debug)]
+pub(super) struct Answer<T>(Slot<T>);
+
+/// Where an answer is put.
+type Slot<T> = Rc<RefCell<Option<Result<T, String>>>>;
+
+impl<T> Answer<T> {
+    /// One that is there already.
+    pub(super) fn of(answer: Result<T, String>) -> Answer<T> {
+        Answer(Rc::new(RefCell::new(Some(answer))))
+    }
+
+    fn later() -> (Answer<T>, Slot<T>) {
+        let slot = Slot::default();
+        (Answer(slot.clone()), slot)
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    /// Takes it; `None`: it is not there yet.
+    pub(super) fn take(&self) -> Option<Result<T, String>> {
+        self.0.borrow_mut().take()
+    }
+}
+
+fn put<T>(slot: &Slot<T>, answer: Result<T, String>) {
+    slot.replace(Some(answer));
 }
 
 /// A key that the keeper has. It forgets the key when this is dropped.
@@ -111,16 +174,21 @@ impl Keeper {
         self.quic.take_over(quic);
     }
 
-    /// Starts it, if it does not run.
-    ///
-    /// # Errors
-    /// If it cannot start or cannot give up its rights.
-    pub(super) fn ensure(&mut self, who: &Option<Identity>, now: Instant) -> Result<(), String> {
+    /// Starts it, if it does not run. The answer says whether it can serve.
+    pub(super) fn ensure(&mut self, who: &Option<Identity>, now: Instant) -> Answer<()> {
         self.who = Some(who.clone());
-        match self.running {
-            Some(_) => Ok(()),
-            None => self.start(now),
+        if self.running.is_none()
+            && let Err(cause) = self.start(now)
+        {
+            return Answer::of(Err(cause));
         }
+        let (answer, slot) = Answer::later();
+        let running = self.running.as_mut();
+        match running.and_then(|running| running.asked.front_mut()) {
+            Some(Asked::Start(waiting)) => waiting.push(slot),
+            _ => put(&slot, Ok(())),
+        }
+        answer
     }
 
     /// A configuration that has started it does not take effect. `who`: its user in those that do; `None`: they need none.
@@ -149,12 +217,9 @@ impl Keeper {
         let Some(who) = &self.who else {
             return Ok(());
         };
-        let failed = |cause: String| format!("the keeper of private keys cannot start: {cause}");
-        let (ours, theirs) = message::pair().map_err(|error| failed(error.to_string()))?;
-        let clone = |stream: BorrowedFd<'_>| {
-            let clone = stream.try_clone_to_owned();
-            clone.map_err(|error| failed(error.to_string()))
-        };
+        let failed = |error: io::Error| cannot_start(&error.to_string());
+        let (ours, theirs) = message::pair().map_err(failed)?;
+        let clone = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map_err(failed);
         let (stdout, stderr) = (clone(io::stdout().as_fd())?, clone(io::stderr().as_fd())?);
         let spawn = Spawn {
             name: Some("weir: keeper".into()),
@@ -164,125 +229,40 @@ impl Keeper {
             processes: None,
             ..Spawn::new("/proc/self/exe", theirs, stdout, stderr)
         };
-        version::greet(ours.as_fd()).map_err(|error| failed(error.to_string()))?;
+        version::greet(ours.as_fd()).map_err(failed)?;
         let become_user: ToKeeper = ToKeeper::Become(who.clone());
-        let pid = spawn.start().map_err(|error| failed(error.to_string()))?;
+        // The channel has room for its first message.
+        message::send(ours.as_fd(), &become_user.encode().0, &[], false).map_err(failed)?;
+        let pid = spawn
+            .start()
+            .map_err(|error| cannot_start(&error.to_string()))?;
         self.running = Some(Running {
             pid,
             channel: ours,
             since: now,
+            is_ready: false,
+            queue: VecDeque::new(),
+            is_full: false,
+            asked: VecDeque::from([Asked::Start(Vec::new())]),
+            heard: now,
         });
         self.due = None;
-        let ready = (self.tell(&become_user)).and_then(|()| self.hear(START_LIMIT));
-        match ready.inspect_err(|_| self.end()).map_err(failed)? {
-            FromKeeper::Ready { is_confined } => {
-                if !is_confined {
-                    log::warn!(
-                        "this kernel cannot filter system calls (seccomp), so the keeper of private keys is only separated by its user"
-                    );
-                }
-                self.starts += 1;
-                Ok(())
-            }
-            FromKeeper::Unfit(cause) => Err(failed(cause)),
-            _ => {
-                self.end();
-                Err(failed("it sent a wrong message".into()))
-            }
-        }
-    }
-
-    /// Gives it the files of certificates: for each, chain and key. The results are in the same order.
-    ///
-    /// # Errors
-    /// If the keeper is gone, does not answer or answers wrongly. Another one is then started.
-    pub(super) fn load(
-        &mut self,
-        pairs: impl ExactSizeIterator<Item = Result<(File, File), Refused>>,
-    ) -> Result<Vec<Result<Held, Refused>>, String> {
-        // Answers that are left in the channel would be taken for those to later questions.
-        self.load_all(pairs).inspect_err(|_| self.end())
-    }
-
-    fn load_all(
-        &mut self,
-        pairs: impl ExactSizeIterator<Item = Result<(File, File), Refused>>,
-    ) -> Result<Vec<Result<Held, Refused>>, String> {
-        let mut results: Vec<Option<Result<Held, Refused>>> = Vec::with_capacity(pairs.len());
-        let mut waiting = std::collections::VecDeque::new();
-        for pair in pairs {
-            match pair {
-                Ok((chain, key)) => {
-                    let number = self.next_key;
-                    self.next_key = self.next_key.wrapping_add(1);
-                    let load = ToKeeper::Load {
-                        number,
-                        chain: chain.into(),
-                        key: key.into(),
-                    };
-                    self.tell(&load)?;
-                    waiting.push_back((results.len(), number));
-                    results.push(None);
-                }
-                Err(refused) => results.push(Some(Err(refused))),
-            }
-            // So few of them always fit into the channel.
-            if waiting.len() == AT_ONCE {
-                self.take_answer(&mut waiting, &mut results)?;
-            }
-        }
-        while !waiting.is_empty() {
-            self.take_answer(&mut waiting, &mut results)?;
-        }
-        Ok(results.into_iter().flatten().collect())
-    }
-
-    fn take_answer(
-        &mut self,
-        waiting: &mut std::collections::VecDeque<(usize, u32)>,
-        results: &mut [Option<Result<Held, Refused>>],
-    ) -> Result<(), String> {
-        let Some((index, asked)) = waiting.pop_front() else {
-            return Ok(());
-        };
-        results[index] = Some(match self.hear(LIMIT)? {
-            FromKeeper::Loaded {
-                number,
-                chain,
-                warnings,
-            } if number == asked => Ok(Held {
-                key: HeldKey {
-                    number,
-                    unused: self.unused.clone(),
-                },
-                chain,
-                warnings,
-            }),
-            FromKeeper::Failed {
-                number,
-                in_key,
-                message,
-            } if number == asked => Err(Refused { in_key, message }),
-            _ => return Err("the keeper sent a wrong message".into()),
-        });
+        self.starts += 1;
         Ok(())
     }
 
-    /// Makes a key, which goes to the descriptor in `order`. Returns what is public.
-    ///
-    /// # Errors
-    /// If there is no keeper, or it cannot be made.
-    pub(super) fn make(&mut self, order: Order) -> Result<Vec<u8>, String> {
-        let told = self.tell(&ToKeeper::Make(order));
-        // As in `load`.
-        match (told.and_then(|()| self.hear(LIMIT))).inspect_err(|_| self.end())? {
-            FromKeeper::Made(public) => Ok(public),
-            FromKeeper::Failed { message, .. } => Err(message),
-            _ => {
-                self.end();
-                Err("the keeper sent a wrong message".into())
-            }
-        }
+    /// Gives it a certificate: the files of chain and key.
+    pub(super) fn load(&mut self, chain: PathBuf, key: PathBuf) -> Answer<Result<Held, Refused>> {
+        let (answer, slot) = Answer::later();
+        self.ask(Message::Load(chain, key, slot));
+        answer
+    }
+
+    /// Makes a key, which goes to the descriptor in `order`. The answer is what is public.
+    pub(super) fn make(&mut self, order: Order) -> Answer<Vec<u8>> {
+        let (answer, slot) = Answer::later();
+        self.ask(Message::Make(ToKeeper::Make(order), slot));
+        answer
     }
 
     /// A new channel on which it signs: the gateway's end.
@@ -291,33 +271,210 @@ impl Keeper {
     /// If there is no keeper now, or no descriptor.
     pub(super) fn connect(&mut self) -> Result<OwnedFd, String> {
         let (ours, theirs) = message::pair().map_err(|error| error.to_string())?;
-        self.tell(&ToKeeper::Serve(theirs))?;
+        let running = self.running.as_mut().ok_or(GONE)?;
+        let serve = Message::Other(ToKeeper::Serve(theirs));
+        running.push(serve, Instant::now());
+        self.flush();
         Ok(ours)
     }
 
-    fn tell(&mut self, message: &ToKeeper) -> Result<(), String> {
-        let running = self.running.as_ref().ok_or(GONE)?;
-        // Somebody may have stopped it, and its answer is waited for.
-        let _ = process::wake(running.pid);
-        let (packet, descriptors) = message.encode();
-        let descriptors: Vec<BorrowedFd<'_>> = descriptors.into_iter().map(AsFd::as_fd).collect();
-        message::send(running.channel.as_fd(), &packet, &descriptors, false)
-            .map_err(|error| format!("the keeper takes no messages: {error}"))
+    fn ask(&mut self, message: Message) {
+        let Some(running) = &mut self.running else {
+            return message.failed(GONE);
+        };
+        running.push(message, Instant::now());
+        self.flush();
     }
 
-    fn hear(&mut self, limit: Duration) -> Result<FromKeeper, String> {
-        let running = self.running.as_ref().ok_or(GONE)?;
-        let heard = poll::readable(&[running.channel.as_fd()], Some(limit));
-        if !heard.map_err(|error| error.to_string())?[0] {
-            return Err(format!("the keeper has not answered for {limit:?}"));
+    /// Sends what the channel has room for.
+    fn flush(&mut self) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        running.is_full = false;
+        let mut is_told = false;
+        while running.asked.len() < AT_ONCE
+            && let Some(message) = running.queue.pop_front()
+        {
+            let load;
+            let told = match &message {
+                Message::Make(told, _) | Message::Other(told) => told,
+                Message::Load(chain, key, slot) => match open_pair(chain, key) {
+                    Ok((chain, key)) => {
+                        let (chain, key) = (chain.into(), key.into());
+                        let number = self.next_key;
+                        load = ToKeeper::Load { number, chain, key };
+                        &load
+                    }
+                    Err(refused) => {
+                        put(slot, Ok(Err(refused)));
+                        continue;
+                    }
+                },
+            };
+            match running.send(told) {
+                Ok(()) => is_told = true,
+                Err(error) if is_full(&error) => {
+                    running.queue.push_front(message);
+                    running.is_full = true;
+                    break;
+                }
+                // It ends. What it said last is still to be heard.
+                Err(error) if is_gone(&error) => {
+                    running.queue.push_front(message);
+                    break;
+                }
+                Err(error) => {
+                    running.queue.push_front(message);
+                    return self.give_up(&format!("the keeper takes no messages: {error}"));
+                }
+            }
+            match message {
+                Message::Load(_, _, slot) => {
+                    running.asked.push_back(Asked::Load(self.next_key, slot));
+                    self.next_key = self.next_key.wrapping_add(1);
+                }
+                Message::Make(_, slot) => running.asked.push_back(Asked::Make(slot)),
+                Message::Other(_) => {}
+            }
         }
-        let mut packet = vec![0; MAX_PACKET];
-        match message::receive(running.channel.as_fd(), &mut packet, false) {
-            Ok((0, _)) => Err("the keeper has ended".into()),
-            Ok((length, _)) => FromKeeper::decode(&packet[..length])
-                .map_err(|_| "the keeper sent a wrong message".into()),
-            Err(error) => Err(error.to_string()),
+        if is_told {
+            // Somebody may have stopped it.
+            let _ = process::wake(running.pid);
         }
+    }
+
+    /// Takes the answers that have come.
+    pub(super) fn hear(&mut self, now: Instant) {
+        while let Some(running) = &mut self.running
+            && running.has_work()
+        {
+            let mut packet = vec![0; MAX_PACKET];
+            match message::receive(running.channel.as_fd(), &mut packet, false) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok((0, _)) => self.fail("the keeper of private keys has ended"),
+                Ok((length, _)) => match FromKeeper::decode(&packet[..length]) {
+                    Ok(message) => self.answered(message, now),
+                    Err(_) => self.give_up(WRONG),
+                },
+                Err(error) => self.give_up(&format!("the keeper cannot be heard: {error}")),
+            }
+        }
+        if self.late_at().is_some_and(|at| at <= now) {
+            self.give_up(&format!(
+                "the keeper of private keys has not answered for {LIMIT:?}"
+            ));
+        }
+        self.flush();
+    }
+
+    fn answered(&mut self, message: FromKeeper, now: Instant) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        running.heard = now;
+        match (running.asked.pop_front(), message) {
+            (Some(Asked::Start(waiting)), FromKeeper::Ready { is_confined }) => {
+                if !is_confined {
+                    log::warn!(
+                        "this kernel cannot filter system calls (seccomp), so the keeper of private keys is only separated by its user"
+                    );
+                }
+                running.is_ready = true;
+                waiting.iter().for_each(|slot| put(slot, Ok(())));
+            }
+            (
+                Some(Asked::Load(asked, slot)),
+                FromKeeper::Loaded {
+                    number,
+                    chain,
+                    warnings,
+                },
+            ) if number == asked => {
+                let key = HeldKey {
+                    number,
+                    unused: self.unused.clone(),
+                };
+                let held = Held {
+                    key,
+                    chain,
+                    warnings,
+                };
+                put(&slot, Ok(Ok(held)));
+            }
+            (
+                Some(Asked::Load(asked, slot)),
+                FromKeeper::Failed {
+                    number,
+                    in_key,
+                    message,
+                },
+            ) if number == asked => put(&slot, Ok(Err(Refused { in_key, message }))),
+            (Some(Asked::Make(slot)), FromKeeper::Made(public)) => put(&slot, Ok(public)),
+            (Some(Asked::Make(slot)), FromKeeper::Failed { message, .. }) => {
+                put(&slot, Err(message));
+            }
+            (asked, message) => {
+                let is_told = matches!(&asked, Some(Asked::Start(waiting)) if !waiting.is_empty());
+                asked
+                    .into_iter()
+                    .for_each(|asked| running.asked.push_front(asked));
+                match message {
+                    FromKeeper::Unfit(cause) => {
+                        if !is_told {
+                            log::error!("the keeper of private keys: {cause}");
+                        }
+                        self.fail(&cause);
+                    }
+                    // Answers that are left in the channel would be taken for those to later questions.
+                    _ => self.give_up(WRONG),
+                }
+            }
+        }
+    }
+
+    /// Ends it, so that another one starts, and says why.
+    fn give_up(&mut self, cause: &str) {
+        log::error!("{cause}: it is killed");
+        self.fail(cause);
+    }
+
+    /// Ends it, so that another one starts. Its questions have failed.
+    fn fail(&mut self, cause: &str) {
+        self.end();
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let cause = match running.is_ready {
+            true => cause.to_owned(),
+            false => cannot_start(cause),
+        };
+        let asked = std::mem::take(&mut running.asked);
+        let queue = std::mem::take(&mut running.queue);
+        asked.into_iter().for_each(|asked| asked.failed(&cause));
+        queue.into_iter().for_each(|message| message.failed(&cause));
+    }
+
+    /// Waits for its next answers. Only while weir starts: then there is nothing else to do.
+    pub(super) fn wait(&mut self, now: Instant) {
+        let limit = self.late_at().map(|at| at.saturating_duration_since(now));
+        let descriptors: Vec<BorrowedFd<'_>> = self.descriptor().into_iter().collect();
+        if let Err(error) = poll::readable(&descriptors, limit.or(Some(Duration::ZERO))) {
+            self.give_up(&format!("the keeper cannot be heard: {error}"));
+        }
+        self.hear(Instant::now());
+    }
+
+    /// The channel, while an answer is waited for.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let running = self.running.as_ref()?;
+        running.has_work().then(|| running.channel.as_fd())
+    }
+
+    /// When it is late.
+    fn late_at(&self) -> Option<Instant> {
+        let running = self.running.as_ref()?;
+        running.has_work().then(|| running.heard + LIMIT)
     }
 
     /// It does not answer a gateway: ends it, so that another one starts. Not if it has just started: a gateway may say so
@@ -352,8 +509,14 @@ impl Keeper {
 
     /// A process has ended. Returns whether it was the keeper.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> bool {
-        let Some(running) = self.running.take_if(|running| running.pid == pid) else {
+        if self.pid() != Some(pid) {
             return false;
+        }
+        // What it said last.
+        self.hear(now);
+        self.fail("the keeper of private keys has ended");
+        let Some(running) = self.running.take() else {
+            return true;
         };
         if self.who.is_none() {
             return true;
@@ -381,15 +544,64 @@ impl Keeper {
             self.due = Some(now + LONGEST_PAUSE);
         }
         let unused = std::mem::take(&mut *self.unused.borrow_mut());
-        for number in unused {
+        if let Some(running) = &mut self.running {
             // One that is gone has forgotten all.
-            let _ = self.tell(&ToKeeper::Forget(number));
+            for key in unused {
+                running.push(Message::Other(ToKeeper::Forget(key)), now);
+            }
         }
+        self.hear(now);
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let tickets = self.who.as_ref().map(|_| self.tickets.due);
-        self.due.into_iter().chain(tickets).min()
+        let is_full = self.running.as_ref().is_some_and(|running| running.is_full);
+        let again = is_full.then(|| now + RESEND);
+        let due = self.due.into_iter().chain(tickets).chain(again);
+        due.chain(self.late_at()).min()
+    }
+}
+
+impl Running {
+    /// Whether it has not done all that it was told.
+    fn has_work(&self) -> bool {
+        !self.asked.is_empty() || !self.queue.is_empty()
+    }
+
+    fn push(&mut self, message: Message, now: Instant) {
+        if !self.has_work() {
+            self.heard = now;
+        }
+        self.queue.push_back(message);
+    }
+
+    fn send(&self, message: &ToKeeper) -> io::Result<()> {
+        let (packet, descriptors) = message.encode();
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.into_iter().map(AsFd::as_fd).collect();
+        message::send(self.channel.as_fd(), &packet, &descriptors, false)
+    }
+}
+
+impl Message {
+    fn failed(self, cause: &str) {
+        match self {
+            Message::Load(_, _, slot) => put(&slot, Err(cause.to_owned())),
+            Message::Make(_, slot) => put(&slot, Err(cause.to_owned())),
+            Message::Other(_) => {}
+        }
+    }
+}
+
+impl Asked {
+    fn failed(self, cause: &str) {
+        match self {
+            Asked::Start(waiting) => {
+                let each = waiting.iter();
+                each.for_each(|slot| put(slot, Err(cause.to_owned())));
+            }
+            Asked::Load(_, slot) => put(&slot, Err(cause.to_owned())),
+            Asked::Make(slot) => put(&slot, Err(cause.to_owned())),
+        }
     }
 }
 
@@ -397,6 +609,10 @@ impl Drop for HeldKey {
     fn drop(&mut self) {
         self.unused.borrow_mut().push(self.number);
     }
+}
+
+fn cannot_start(cause: &str) -> String {
+    format!("the keeper of private keys cannot start: {cause}")
 }
 
 /// The keys of session tickets: a new one every 12 hours; the one before is accepted for as long.
@@ -463,15 +679,18 @@ impl Tickets {
 
 const GONE: &str = "the keeper of private keys does not run";
 
-/// How long the keeper may take to start, and for an answer. It needs some milliseconds, and one. Nothing else is done meanwhile, so
-/// one that does not answer is replaced soon.
-const START_LIMIT: Duration = Duration::from_secs(10);
-const LIMIT: Duration = Duration::from_secs(3);
+const WRONG: &str = "the keeper of private keys sent a wrong message";
+
+/// How long the keeper may take to start, and for an answer. It needs some milliseconds, and one.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Pause before a message is sent again for which the channel had no room.
+const RESEND: Duration = Duration::from_millis(5);
 
 /// A keeper that is younger than this is not replaced because a gateway says that it does not answer.
 const YOUNG: Duration = Duration::from_secs(2);
 
-/// Certificates that are given to it before its answers are read.
+/// Questions that it has at once. So few always fit into the channel.
 const AT_ONCE: usize = 16;
 
 /// Maximum pause between two starts.
@@ -484,32 +703,68 @@ const TICKET_TURN: Duration = Duration::from_secs(12 * 60 * 60);
 mod tests {
     use std::{
         os::unix::process::{CommandExt, ExitStatusExt},
-        process::Command,
+        process::{Child, Command},
     };
 
     use super::*;
 
-    #[test]
-    fn a_keeper_that_answers_another_question_is_killed_and_not_asked_again() {
+    /// A keeper that runs, the other end of its channel, and its process, which does nothing.
+    fn running(now: Instant) -> (Keeper, OwnedFd, Child) {
         let mut sleep = Command::new("sleep");
-        let mut process = sleep.arg("20").process_group(0).spawn().unwrap();
+        let process = sleep.arg("20").process_group(0).spawn().unwrap();
         let (channel, theirs) = message::pair().unwrap();
-        let now = Instant::now();
         let mut keeper = Keeper::new(now);
         keeper.running = Some(Running {
             pid: process.id(),
             channel,
             since: now,
+            is_ready: true,
+            queue: VecDeque::new(),
+            is_full: false,
+            asked: VecDeque::new(),
+            heard: now,
         });
+        (keeper, theirs, process)
+    }
+
+    #[test]
+    fn a_keeper_that_answers_another_question_is_killed_and_not_asked_again() {
+        let now = Instant::now();
+        let (mut keeper, theirs, mut process) = running(now);
         let another = FromKeeper::Failed {
             number: 99,
             in_key: true,
             message: "of a question whose answer was not read".into(),
         };
         message::send(theirs.as_fd(), &another.encode(), &[], true).unwrap();
-        let file = || File::open("/dev/null").unwrap();
-        let loaded = keeper.load([Ok((file(), file()))].into_iter());
-        assert_eq!(loaded.unwrap_err(), "the keeper sent a wrong message");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = || file.path().to_owned();
+        let answer = keeper.load(path(), path());
+        assert!(!answer.is_there());
+        keeper.hear(now);
+        let cause = answer.take().unwrap().unwrap_err();
+        assert_eq!(cause, WRONG);
+        assert_eq!(process.wait().unwrap().signal(), Some(9));
+    }
+
+    #[test]
+    fn a_keeper_is_late_only_with_what_it_was_asked() {
+        let (mut keeper, theirs, mut process) = running(Instant::now());
+        keeper.unused.borrow_mut().push(7);
+        // Long after its last answer.
+        keeper.tick(Instant::now() + LIMIT * 100);
+        let mut packet = vec![0; MAX_PACKET];
+        let (length, _) = message::receive(theirs.as_fd(), &mut packet, false).unwrap();
+        let forget: ToKeeper<OwnedFd> = ToKeeper::Forget(7);
+        assert_eq!(packet[..length], forget.encode().0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let answer = keeper.load(file.path().to_owned(), file.path().to_owned());
+        let asked = Instant::now();
+        keeper.hear(asked + LIMIT / 2);
+        assert!(!answer.is_there() && process.try_wait().unwrap().is_none());
+        keeper.hear(asked + LIMIT);
+        let cause = answer.take().unwrap().unwrap_err();
+        assert!(cause.contains("has not answered for 10s"), "{cause}");
         assert_eq!(process.wait().unwrap().signal(), Some(9));
     }
 

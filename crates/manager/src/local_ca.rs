@@ -8,7 +8,7 @@ use std::{
     cell::RefCell,
     fs::File,
     os::fd::OwnedFd,
-    path::Path,
+    path::{Path, PathBuf},
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -17,7 +17,7 @@ use weir_acme::{Draft, Issued, Lock, Store, is_issued, now};
 use weir_config::{AutoCertificate, Certificate, Config, Issuer, LOCAL_DOMAINS, LOCAL_NETWORKS};
 use weir_keeper::{Order, Product};
 
-use super::keeper::Keeper;
+use super::keeper::{Answer, Keeper};
 
 /// The certificates of a configuration that the local authority signs.
 #[derive(Debug)]
@@ -25,6 +25,14 @@ pub(super) struct LocalCertificates {
     keeper: Rc<RefCell<Keeper>>,
     store: Store,
     list: Vec<Local>,
+    /// Where in `list` it is to go on.
+    place: usize,
+    /// What the keeper makes now.
+    making: Option<Making>,
+    /// Held until the certificate is there whose turn it is.
+    lock: Option<Lock>,
+    /// One that was late is there.
+    is_late_made: bool,
     look_at: Instant,
 }
 
@@ -41,12 +49,31 @@ struct Local {
     in_any_case: bool,
 }
 
+/// What the keeper was asked to make.
+#[derive(Debug)]
+struct Making {
+    is_authority: bool,
+    key: Draft,
+    chain: PathBuf,
+    answer: Answer<Vec<u8>>,
+}
+
+/// What has become of a certificate whose turn it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// It is there.
+    Done,
+    /// Another process has the lock.
+    Locked,
+    /// The keeper makes something for it.
+    Asked,
+}
+
 impl LocalCertificates {
-    /// Makes what is missing. `None`: the configuration has no such certificate. This thread is there for all pools and does not
-    /// wait: what cannot be made just now is made later ([`tick`](Self::tick)).
+    /// `None`: the configuration has no such certificate. Nothing is made yet: [`go_on`](Self::go_on) makes what is missing.
     ///
     /// # Errors
-    /// Why one of them cannot be made.
+    /// Why the folder of certificates cannot be used.
     pub(super) fn prepare(
         config: &Config,
         keeper: &Rc<RefCell<Keeper>>,
@@ -66,34 +93,46 @@ impl LocalCertificates {
         if list.is_empty() {
             return Ok(None);
         }
-        let mut certificates = LocalCertificates {
+        Ok(Some(LocalCertificates {
             keeper: keeper.clone(),
             store: Store::open(&config.tls.certificates)?,
             list,
+            place: 0,
+            making: None,
+            lock: None,
+            is_late_made: false,
             look_at: now + LOOK_EVERY,
-        };
-        for index in 0..certificates.list.len() {
-            certificates.renew(index)?;
-        }
-        certificates.look_at = certificates.next_look(now);
-        Ok(Some(certificates))
+        }))
     }
 
-    /// Makes one anew although its file looks well: the keeper cannot use it. Returns whether it was made; `false`: it is not one of
-    /// these, or [late](Self::is_late).
+    /// Makes what is to be made, one after another. This thread is there for all pools and waits for nobody: `false`: the keeper
+    /// has not made one yet, so call again. What another process keeps from being made is [late](Self::is_late), and made by
+    /// [`tick`](Self::tick).
     ///
     /// # Errors
-    /// Why it cannot be made.
-    pub(super) fn make_again(&mut self, chain: &Path) -> Result<bool, String> {
-        let Some(index) = self.index_of(chain) else {
-            return Ok(false);
-        };
-        self.list[index].in_any_case = true;
-        self.renew(index)?;
-        if self.list[index].is_late {
-            self.look_at = Instant::now() + LOCK_PAUSE;
+    /// Why one of them cannot be made. The others follow with the next call.
+    pub(super) fn go_on(&mut self, now: Instant) -> Result<bool, String> {
+        while self.place < self.list.len() {
+            let turn = self.renew(self.place);
+            if turn == Ok(Turn::Asked) {
+                return Ok(false);
+            }
+            self.place += 1;
+            turn?;
         }
-        Ok(!self.list[index].is_late)
+        self.place = 0;
+        self.look_at = self.next_look(now);
+        Ok(true)
+    }
+
+    /// Has one made anew although its file looks well: the keeper cannot use it. [`go_on`](Self::go_on) does it. Returns whether it
+    /// is one of these.
+    pub(super) fn make_again(&mut self, chain: &Path) -> bool {
+        let index = self.index_of(chain);
+        if let Some(index) = index {
+            self.list[index].in_any_case = true;
+        }
+        index.is_some()
     }
 
     /// Whether this certificate is made as soon as another process has finished with its own.
@@ -109,28 +148,22 @@ impl LocalCertificates {
 
     /// Renews those for which it is time. Returns whether one was made that was late.
     pub(super) fn tick(&mut self, now: Instant) -> bool {
-        if now < self.look_at {
+        if now < self.look_at && self.making.is_none() {
             return false;
         }
-        let mut is_made = false;
-        for index in 0..self.list.len() {
-            let was_late = self.list[index].is_late;
-            let failed = self.renew(index).err();
-            let local = &mut self.list[index];
-            is_made |= was_late && !local.is_late;
-            if let Some(cause) = &failed
-                && failed != local.failed
-            {
-                let name = &local.certificate.name;
-                log::error!("[certificate.{name}] cannot be renewed: {cause}");
-            }
-            local.failed = failed;
+        while let Err(cause) = self.go_on(now) {
+            let index = self.place.saturating_sub(1);
+            self.list[index].cannot_be_renewed(cause);
         }
-        self.look_at = self.next_look(now);
-        is_made
+        std::mem::take(&mut self.is_late_made)
     }
 
-    /// When [`tick`](Self::tick) has something to do.
+    /// Another configuration is in force, which makes them.
+    pub(super) fn give_up(&mut self) {
+        (self.making, self.lock, self.place) = (None, None, 0);
+    }
+
+    /// When [`tick`](Self::tick) has something to do besides what the keeper's answers bring.
     pub(super) fn deadline(&self) -> Instant {
         self.look_at
     }
@@ -142,13 +175,22 @@ impl LocalCertificates {
 
     /// Makes the certificate if it is missing, is for other names, is of another authority, has lived for two thirds of its time, or
     /// is to be made in any case. It is late if another process has the lock.
-    fn renew(&mut self, index: usize) -> Result<(), String> {
-        let made = self.try_renew(&self.list[index]);
+    fn renew(&mut self, index: usize) -> Result<Turn, String> {
+        let turn = self.try_renew(index);
+        if turn != Ok(Turn::Asked) {
+            (self.lock, self.making) = (None, None);
+        }
         let local = &mut self.list[index];
-        match &made {
-            Ok(true) => (local.is_late, local.in_any_case) = (false, false),
-            Ok(false) if local.is_late => {}
-            Ok(false) => {
+        match &turn {
+            Ok(Turn::Asked) => {}
+            Ok(Turn::Done) => {
+                self.is_late_made |= local.is_late;
+                (local.is_late, local.in_any_case) = (false, false);
+                local.failed = None;
+            }
+            Ok(Turn::Locked) if local.is_late => {}
+            Ok(Turn::Locked) => {
+                local.failed = None;
                 log::warn!(
                     "[certificate.{}]: another process makes certificates of the local CA: this one is made when that has ended, or after \
                      {LOCK_LIFE:?}",
@@ -158,33 +200,57 @@ impl LocalCertificates {
             }
             Err(_) => local.is_late = false,
         }
-        made.map(drop)
+        turn
     }
 
-    /// `false`: another process has the lock.
-    fn try_renew(&self, local: &Local) -> Result<bool, String> {
-        if !local.in_any_case && self.is_good(local)? {
-            return Ok(true);
+    fn try_renew(&mut self, index: usize) -> Result<Turn, String> {
+        loop {
+            if let Some(making) = &self.making {
+                let Some(public) = making.answer.take() else {
+                    return Ok(Turn::Asked);
+                };
+                if let Some(making) = self.making.take()
+                    && self.install(making, &public?, index)?
+                {
+                    return Ok(Turn::Done);
+                }
+            }
+            let local = &self.list[index];
+            if !local.in_any_case && self.is_good(local)? {
+                return Ok(Turn::Done);
+            }
+            if self.lock.is_none() {
+                self.lock = Lock::take(&self.store, "local-ca", LOCK_LIFE)?;
+                if self.lock.is_none() {
+                    return Ok(Turn::Locked);
+                }
+                // Another node may have made it meanwhile.
+                continue;
+            }
+            self.making = Some(match Issued::read(&self.store.root()) {
+                None => self.make_authority()?,
+                Some(_) => self.make_certificate(&self.list[index])?,
+            });
         }
-        let Some(_lock) = Lock::take(&self.store, "local-ca", LOCK_LIFE)? else {
+    }
+
+    /// Puts what the keeper has made into its place. Returns whether that was the certificate, and not the authority.
+    fn install(&self, making: Making, public: &[u8], index: usize) -> Result<bool, String> {
+        let mut draft = Draft::new(&making.chain, 0o644)?;
+        draft.write(public)?;
+        making.key.install()?;
+        draft.install()?;
+        if making.is_authority {
+            log::info!(
+                "a local CA was made for names that no public authority signs: {}; weir trust says how to install it",
+                making.chain.display()
+            );
             return Ok(false);
-        };
-        self.make_authority()?;
-        // Another node may have made it meanwhile.
-        if !local.in_any_case && self.is_good(local)? {
-            return Ok(true);
         }
-        let Certificate {
-            name, chain, key, ..
-        } = &local.certificate;
-        let key = key.as_ref().unwrap_or(chain);
-        self.store.make_folder_of(chain)?;
-        let authority_key = open(&self.store.root_key())?;
-        let product = Product::Certificate { authority_key };
-        let names = local.auto.names.clone();
-        self.make(product, (names, LEAF_DAYS), (chain, key))?;
+        let local = &self.list[index];
         log::info!(
-            "[certificate.{name}]: the local CA has signed it for {LEAF_DAYS} days, for {}",
+            "[certificate.{}]: the local CA has signed it for {LEAF_DAYS} days, for {}",
+            local.certificate.name,
             local.auto.names.join(", ")
         );
         Ok(true)
@@ -211,29 +277,31 @@ impl LocalCertificates {
         }))
     }
 
-    /// Makes the authority if there is none.
-    fn make_authority(&self) -> Result<(), String> {
+    fn make_authority(&self) -> Result<Making, String> {
         let (root, key) = (self.store.root(), self.store.root_key());
-        if Issued::read(&root).is_some() {
-            return Ok(());
-        }
         let permitted = LOCAL_DOMAINS.iter().chain(LOCAL_NETWORKS);
         let permitted = permitted.map(|place| (*place).to_owned()).collect();
-        self.make(Product::Authority, (permitted, ROOT_DAYS), (&root, &key))?;
-        log::info!(
-            "a local CA was made for names that no public authority signs: {}; weir trust says how to install it",
-            root.display()
-        );
-        Ok(())
+        self.make(Product::Authority, (permitted, ROOT_DAYS), (&root, &key))
     }
 
-    /// Lets the keeper make a key and a certificate, and puts both in their places.
+    fn make_certificate(&self, local: &Local) -> Result<Making, String> {
+        let Certificate { chain, key, .. } = &local.certificate;
+        let key = key.as_ref().unwrap_or(chain);
+        self.store.make_folder_of(chain)?;
+        let authority_key = open(&self.store.root_key())?;
+        let product = Product::Certificate { authority_key };
+        let names = local.auto.names.clone();
+        self.make(product, (names, LEAF_DAYS), (chain, key))
+    }
+
+    /// Lets the keeper make a key and a certificate.
     fn make(
         &self,
         product: Product,
         (names, days): (Vec<String>, u32),
         (chain, key): (&Path, &Path),
-    ) -> Result<(), String> {
+    ) -> Result<Making, String> {
+        let is_authority = matches!(product, Product::Authority);
         let key = Draft::new(key, 0o600)?;
         let file = key.file().try_clone().map_err(|error| error.to_string())?;
         let order = Order {
@@ -242,11 +310,24 @@ impl LocalCertificates {
             days,
             key: file.into(),
         };
-        let public = self.keeper.borrow_mut().make(order)?;
-        let mut draft = Draft::new(chain, 0o644)?;
-        draft.write(&public)?;
-        key.install()?;
-        draft.install()
+        Ok(Making {
+            is_authority,
+            key,
+            chain: chain.to_owned(),
+            answer: self.keeper.borrow_mut().make(order),
+        })
+    }
+}
+
+impl Local {
+    fn cannot_be_renewed(&mut self, cause: String) {
+        if self.failed.as_ref() != Some(&cause) {
+            log::error!(
+                "[certificate.{}] cannot be renewed: {cause}",
+                self.certificate.name
+            );
+        }
+        self.failed = Some(cause);
     }
 }
 

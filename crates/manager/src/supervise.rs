@@ -114,6 +114,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         masters: &masters,
         boots,
         waits_for_workers: start.fpm_mode.is_some(),
+        may_wait: true,
         pid_file: pid_path.as_deref(),
     };
     let mut current = Generation::prepare(number, (loaded, plan), shared, now)?;
@@ -332,7 +333,7 @@ impl Manager<'_> {
         let now = Instant::now();
         let deadlines = self.generations().filter_map(|g| g.deadline(now));
         let deadlines = deadlines.chain(self.masters.deadline(now));
-        let deadlines = deadlines.chain(self.keeper.borrow().deadline());
+        let deadlines = deadlines.chain(self.keeper.borrow().deadline(now));
         let deadlines = deadlines.chain(self.orders.deadline(now));
         let deadlines = deadlines.chain(self.roles.deadline(now));
         let deadlines = deadlines.chain(self.handing.as_ref().map(|handing| handing.until));
@@ -341,6 +342,8 @@ impl Manager<'_> {
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
+        let keeper = self.keeper.borrow();
+        descriptors.extend(keeper.descriptor());
         descriptors.extend(self.orders.descriptors());
         descriptors.extend(self.roles.descriptors());
         descriptors.extend(self.predecessor.iter().filter_map(Predecessor::descriptor));
@@ -366,6 +369,7 @@ impl Manager<'_> {
             descriptors.push(fd);
         }
         let readable = poll::readable(&descriptors, limit)?;
+        drop(keeper);
         let mut news = Vec::new();
         for (_, speaker) in speakers.into_iter().filter(|(index, _)| readable[*index]) {
             match speaker {
@@ -565,9 +569,6 @@ impl Manager<'_> {
     fn on_current(&mut self, event: Event) {
         match event {
             Event::Ready => {
-                if let Err(failure) = self.current.make_certificates(Instant::now()) {
-                    return self.fail(failure);
-                }
                 if self.is_in_charge {
                     return self.serves();
                 }
@@ -578,7 +579,7 @@ impl Manager<'_> {
                     predecessor.tell_ready();
                 }
             }
-            Event::Failed(cause) => self.fail(Failure::internal(cause)),
+            Event::Failed(failure) => self.fail(failure),
             Event::ChallengesSet(number) => self.orders.are_set(number),
             Event::WantCertificate(name) => self.orders.demand(&name, Instant::now()),
             Event::Act { id, action } => self.act(id, action),

@@ -5,10 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_acme::{Draft, Issued, Lock, State, is_issued};
+use weir_acme::{AcmeOrder, Draft, Issued, Lock, State, is_issued};
 
 use super::demand::OnDemand;
 use super::times::{LONGEST, MOST_REFUSED, REFUSED_SPAN, rest};
+use crate::keeper::Answer;
 
 /// A certificate that is wanted.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub(super) struct Advice {
 #[derive(Debug)]
 pub(super) struct OpenOrder {
     pub(super) number: u32,
+    /// What the process is asked for as soon as the keeper has made the key and this request with it.
+    pub(super) request: Option<(Answer<Vec<u8>>, AcmeOrder)>,
     pub(super) key: Draft,
     pub(super) lock: Lock,
     /// It is given up then.

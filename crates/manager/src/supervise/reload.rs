@@ -74,7 +74,7 @@ impl Manager<'_> {
                 self.names = names;
                 use_error_log(&self.current);
             }
-            Event::Failed(cause) => self.give_up(next, cause, &askers, now),
+            Event::Failed(failure) => self.give_up(next, failure.message, &askers, now),
         }
     }
 
@@ -140,11 +140,8 @@ impl Manager<'_> {
     fn put_in_force(&mut self, next: &mut Generation) -> Result<(), Failure> {
         let changed = next.sockets.change_rights();
         let changed = changed.map_err(|problem| next.loaded.failure(vec![problem]))?;
-        let done = next.make_certificates(Instant::now()).and_then(|()| {
-            let (claim, groups) = (next.pid_file.take(), &next.plan.groups);
-            self.pid_file.move_to(claim, &next.loaded, groups)
-        });
-        if let Err(failure) = done {
+        let (claim, groups) = (next.pid_file.take(), &next.plan.groups);
+        if let Err(failure) = self.pid_file.move_to(claim, &next.loaded, groups) {
             changed.put_back();
             return Err(failure);
         }
@@ -293,6 +290,7 @@ impl Manager<'_> {
             certificates: self.current.certificates.as_ref(),
             boots: true,
             waits_for_workers: self.start.fpm_mode.is_some(),
+            may_wait: false,
             pid_file: self.pid_file.parts().map(|(path, _)| path),
             sockets: &self.names,
             window: Some(&self.current.window),
