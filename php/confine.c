@@ -54,7 +54,7 @@ void confine_start(void)
 	 * Only chroot(2) needs one later, and what becomes another user, if this is a template. The manager gave another one so that
 	 * nobody could look into this process until now.
 	 */
-	keep_only(CHROOT | OTHER_USERS, CHROOT);
+	keep_only(CHROOT | OTHER_USERS, 0);
 }
 
 bool confine_use_all(void)
@@ -66,7 +66,7 @@ bool confine_keep_user(void)
 {
 	/* A change of user sets it to what the machine allows (fs.suid_dumpable). */
 	prctl(PR_SET_DUMPABLE, 0);
-	return keep_only(CHROOT, CHROOT);
+	return keep_only(CHROOT, 0);
 }
 
 void confine_limit(const struct pool_config *config)
@@ -134,7 +134,7 @@ bool confine_master(const struct pool_config *config, char *error, size_t size)
 		lacks_hat = true;
 		say("weir-php: pool %s: %s", config->pool, error);
 	}
-	if (config->chroot && (chroot(config->chroot) < 0 || chdir("/") < 0)) {
+	if (config->chroot && (!keep_only(CHROOT, CHROOT) || chroot(config->chroot) < 0 || chdir("/") < 0)) {
 		return failed(error, size, "chroot to", config->chroot);
 	}
 	if (config->chdir && chdir(config->chdir) < 0) {

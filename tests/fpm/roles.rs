@@ -18,8 +18,15 @@ const PAGES: &str =
 
 const ROLE: &str = "<?php echo $_SERVER['FCGI_ROLE'], ' ', $_SERVER['REQUEST_METHOD'], ' ', file_get_contents('php://input');";
 
-/// The answer to two requests in this role, one after the other. `keep`: on the same connection.
-fn called(subject: &Subject, role: u8, uri: &str, body: &str, data: &[u8], keep: bool) -> String {
+/// The answer to two requests in this role, one after the other, with this content of DATA; and whether both are on the same
+/// connection.
+fn called(
+    subject: &Subject,
+    role: u8,
+    uri: &str,
+    body: &str,
+    (data, keep): (&[u8], bool),
+) -> String {
     let connect = || {
         let stream = UnixStream::connect(subject.place.path("fpm.sock")).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -72,7 +79,7 @@ fn a_filter_is_answered_as_php_fpm_answers_it() {
         for uri in ["/role.php", "/missing.php", "/ping"] {
             for body in ["", "12345"] {
                 for (data, keep) in [(&b""[..], false), (b"file", false), (b"", true)] {
-                    let said = called(&subject, FILTER, uri, body, data, keep);
+                    let said = called(&subject, FILTER, uri, body, (data, keep));
                     answers.push(format!("{uri} {body} {keep}: {said}"));
                 }
             }

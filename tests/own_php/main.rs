@@ -12,6 +12,7 @@ mod own_calls;
 mod poison;
 mod scaling;
 mod sessions;
+mod shared_load;
 mod status;
 
 use std::fs;

@@ -86,10 +86,10 @@ fn all_pools_together_have_no_more_workers_than_process_max() {
     );
     let weir = site.server("process_max = 3").more(&more).start();
     weir.log_line("process_max");
-    // One gateway, two masters, three workers.
-    wait_until("as many as may be", || offspring(weir.pid()).len() == 6);
+    // One gateway, the process that loads PHP for both pools, two masters, three workers.
+    wait_until("as many as may be", || offspring(weir.pid()).len() == 7);
     assert_eq!(weir.get("/hello.php").text(), "hello");
-    assert_eq!(offspring(weir.pid()).len(), 6);
+    assert_eq!(offspring(weir.pid()).len(), 7);
 }
 
 #[test]

@@ -1,0 +1,419 @@
+//! Pools whose masters are forked from one process that has loaded PHP: they are as if each had loaded it, whatever that process
+//! does, and share nothing that a script or client has made.
+
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use weir_test::{
+    Setup, Weir, is_root, php,
+    process::{Process, descendants},
+    wait_until,
+};
+
+use super::{masters, setup, workers};
+
+/// Users of Debian that own nothing.
+const USERS: [&str; 4] = ["games", "lp", "news", "uucp"];
+
+const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
+
+/// A pool for each of these lines, of different users where root starts weir, with a site of its name.
+fn pools(names: &[(&str, &str)]) -> Setup {
+    let first = setup(ONE).window();
+    let root = first.root();
+    let mut users = USERS.iter().cycle();
+    names.iter().fold(first, |setup, (name, lines)| {
+        let who = match is_root() {
+            true => format!("user = \"{}\"\n", users.next().unwrap()),
+            false => php::identity(),
+        };
+        setup.more(&format!(
+            "[pool.{name}]\nruntime = \"php\"\n{who}{ONE}{lines}\n\
+             [site.{name}]\nhosts = [\"{name}\"]\nroot = \"{}\"\npool = \"{name}\"\n",
+            root.display()
+        ))
+    })
+}
+
+fn ask(weir: &Weir, host: &str, path: &str) -> String {
+    let answer = weir.request("GET", path, &[("Host", host)], b"");
+    answer.expect(200).text()
+}
+
+fn templates(weir: &Weir) -> Vec<Process> {
+    let all = weir.processes().into_iter();
+    all.filter(|process| process.name == "weir-template")
+        .collect()
+}
+
+/// What the status says of a pool's load.
+fn load(weir: &Weir, name: &str) -> Value {
+    let status = weir.status();
+    let pools = status["pools"].as_array().expect("pools").iter();
+    let mut named = pools.filter(|pool| pool["name"] == name);
+    named.next().expect("the pool")["php_load"].clone()
+}
+
+fn signal(process: &Process, signal: Signal) {
+    let pid = Pid::from_raw(process.pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("a signal");
+}
+
+/// A line of /proc/PID/status.
+fn field(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.expect("the field").trim().to_owned()
+}
+
+#[test]
+fn pools_of_several_users_share_a_load_and_have_no_right_of_the_process_that_loads() {
+    let weir = pools(&[("a", ""), ("b", "")]).start();
+    super::pid(&weir);
+    for host in ["a", "b"] {
+        ask(&weir, host, "/pid.php");
+    }
+    let [template] = &templates(&weir)[..] else {
+        panic!("not one template: {:?}", templates(&weir));
+    };
+    assert_eq!(load(&weir, "a")["template"], template.pid);
+    assert_eq!(load(&weir, "b")["template"], template.pid);
+    let masters = masters(&weir);
+    assert_eq!(masters.len(), 3);
+    let template_user = field(template.pid, "Uid:");
+    for process in masters.iter().chain(&workers(&weir)) {
+        for set in ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"] {
+            assert_eq!(field(process.pid, set), "0000000000000000", "{process:?}");
+        }
+        if is_root() {
+            assert_ne!(field(process.pid, "Uid:"), template_user);
+        }
+    }
+    for master in &masters {
+        assert_eq!(field(master.pid, "PPid:"), weir.pid().to_string());
+        let line = fs::read_to_string(format!("/proc/{}/cmdline", master.pid)).unwrap();
+        assert!(line.starts_with("weir-php: pool "), "{line}");
+    }
+    // Its rights lie ready, and none is in force.
+    assert_eq!(field(template.pid, "CapEff:"), "0000000000000000");
+    assert!(descendants(template.pid).is_empty());
+}
+
+/// Whatever PHP can tell of itself, but for what differs between two processes that are started alike.
+const ALL: &str = r#"<?php
+    $all = ['ini' => ini_get_all(null, true), 'constants' => get_defined_constants(true), 'functions' => get_defined_functions(),
+        'classes' => get_declared_classes(), 'interfaces' => get_declared_interfaces(), 'extensions' => get_loaded_extensions(),
+        'zend' => get_loaded_extensions(true), 'env' => array_map('getenv', ['PATH', 'SHOP', 'USER', 'HOME', 'LANG', 'PHPRC', 'LD_PRELOAD', 'TMPDIR']), 'user' => get_current_user(), 'cwd' => getcwd(),
+        'umask' => umask(), 'wrappers' => stream_get_wrappers(), 'filters' => stream_get_filters(), 'locale' => setlocale(LC_ALL, 0),
+        'transports' => stream_get_transports(), 'algorithms' => hash_algos(), 'temp' => sys_get_temp_dir(),
+        'ini_file' => php_ini_loaded_file(), 'scanned' => php_ini_scanned_files(), 'limits' => posix_getrlimit(),
+        'uid' => posix_getuid(), 'groups' => posix_getgroups(), 'opcache' => opcache_get_configuration(),
+        'enabled' => opcache_get_status(false)['opcache_enabled'], 'disabled' => function_exists('passthru'),
+        'reflection' => array_map(fn($name) => (string) new ReflectionExtension($name), ['standard', 'Core', 'date', 'cgi-fcgi'])];
+    unset($all['constants']['user']);
+    echo json_encode($all, JSON_PRETTY_PRINT | JSON_PARTIAL_OUTPUT_ON_ERROR | JSON_INVALID_UTF8_SUBSTITUTE);
+"#;
+
+#[test]
+fn php_is_the_same_as_if_the_pool_had_loaded_it() {
+    let lines = "php_admin_value = { \"opcache.memory_consumption\" = \"16\", memory_limit = \"99M\" }\n\
+                 php_value = { disable_functions = \"passthru\" }\nrlimit_files = 300\nenv = { SHOP = \"1\" }\n";
+    let user = match is_root() {
+        true => "user = \"uucp\"\n".to_owned(),
+        false => php::identity(),
+    };
+    let pool = |setup: Setup, name: &str, more: &str| {
+        let root = setup.root();
+        setup.more(&format!(
+            "[pool.{name}]\nruntime = \"php\"\n{user}{ONE}{lines}{more}\n\
+             [site.{name}]\nhosts = [\"{name}\"]\nroot = \"{}\"\npool = \"{name}\"\n",
+            root.display()
+        ))
+    };
+    let first = setup(ONE).window().file("all.php", ALL);
+    let first = pool(first, "shared", "");
+    let weir = pool(first, "own", "php_load = \"own\"\n").start();
+    let (shared, own) = (
+        ask(&weir, "shared", "/all.php"),
+        ask(&weir, "own", "/all.php"),
+    );
+    assert!(load(&weir, "shared")["template"].is_u64());
+    assert_eq!(load(&weir, "own")["own"], "php_load = \"own\"");
+    assert!(own.len() > 100_000, "{own}");
+    let different: Vec<(&str, &str)> = (shared.lines().zip(own.lines()))
+        .filter(|(shared, own)| shared != own)
+        .take(20)
+        .collect();
+    assert!(shared == own, "{different:#?}");
+}
+
+#[test]
+fn pools_that_cannot_share_a_load_say_why() {
+    let weir = pools(&[
+        ("a", ""),
+        ("b", "php_define = { precision = \"5\" }\n"),
+        ("c", "php_admin_value = { \"opcache.enable\" = \"0\" }\n"),
+    ])
+    .file("precision.php", "<?php echo ini_get('precision');")
+    .file(
+        "enabled.php",
+        "<?php echo json_encode(@opcache_get_status(false)['opcache_enabled'] ?? false);",
+    )
+    .start();
+    assert_eq!(ask(&weir, "b", "/precision.php"), "5");
+    assert_eq!(ask(&weir, "c", "/enabled.php"), "false");
+    assert_eq!(ask(&weir, "a", "/enabled.php"), "true");
+    let why = |name: &str| {
+        load(&weir, name)["own"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    assert_eq!(why("b"), "no other pool loads the same PHP");
+    assert!(why("c").contains("OPcache"), "{}", why("c"));
+    assert!(load(&weir, "a")["template"].is_u64());
+    let text = weir.command(&["status", "c"]).output().unwrap();
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("loaded for this pool alone"), "{text}");
+}
+
+#[test]
+fn a_single_pool_has_no_second_process() {
+    let weir = setup(ONE).window().start();
+    super::pid(&weir);
+    assert!(templates(&weir).is_empty());
+}
+
+#[test]
+fn pools_run_on_without_the_process_that_loaded_php_and_the_next_start_loads_again() {
+    let weir = pools(&[("a", ""), ("b", "")]).start();
+    for host in ["a", "b"] {
+        ask(&weir, host, "/pid.php");
+    }
+    let before = masters(&weir);
+    signal(&templates(&weir)[0], Signal::KILL);
+    wait_until("it is gone", || templates(&weir).is_empty());
+    for host in ["a", "b"] {
+        ask(&weir, host, "/pid.php");
+    }
+    assert_eq!(masters(&weir), before);
+    let output = weir.command(&["pool", "a", "restart"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    ask(&weir, "a", "/pid.php");
+    assert_eq!(templates(&weir).len(), 1);
+    assert_eq!(load(&weir, "a")["template"], templates(&weir)[0].pid);
+    assert_ne!(masters(&weir), before);
+}
+
+#[test]
+fn a_process_that_hangs_holds_no_pool() {
+    let weir = pools(&[("a", ""), ("b", "")]).start();
+    for host in ["a", "b"] {
+        ask(&weir, host, "/pid.php");
+    }
+    signal(&templates(&weir)[0], Signal::STOP);
+    let output = weir.command(&["pool", "a", "restart"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    ask(&weir, "a", "/pid.php");
+    let why = load(&weir, "a")["own"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(why.contains("does not answer"), "{why}");
+    wait_until("the one that hangs is killed", || {
+        templates(&weir).is_empty()
+    });
+}
+
+/// Requests go on while templates and masters are killed.
+#[test]
+fn killing_at_random_loses_no_request_that_can_be_run_again() {
+    let names = [("a", ""), ("b", ""), ("c", ""), ("d", "")];
+    let weir = pools(&names).start();
+    for (host, _) in names {
+        ask(&weir, host, "/pid.php");
+    }
+    let done = AtomicBool::new(false);
+    let answers = std::thread::scope(|scope| {
+        let clients = names.map(|(host, _)| {
+            let (weir, done) = (&weir, &done);
+            scope.spawn(move || {
+                let mut statuses = Vec::new();
+                while !done.load(Relaxed) {
+                    let answer = weir.request("GET", "/pid.php", &[("Host", host)], b"");
+                    statuses.push(answer.status);
+                }
+                statuses
+            })
+        });
+        for round in 0..20 {
+            let victims = match round % 3 {
+                0 => templates(&weir),
+                _ => masters(&weir),
+            };
+            if let Some(victim) = victims.get(round % victims.len().max(1)) {
+                let pid = Pid::from_raw(victim.pid.cast_signed()).expect("a process id");
+                // It may have ended by itself.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        done.store(true, Relaxed);
+        clients.map(|client| client.join().expect("a client"))
+    });
+    let all: Vec<u16> = answers.concat();
+    assert!(all.len() > 40, "{} answers", all.len());
+    let wrong: Vec<&u16> = all.iter().filter(|status| **status != 200).collect();
+    assert!(wrong.is_empty(), "{wrong:?} of {}", all.len());
+    for (host, _) in names {
+        ask(&weir, host, "/pid.php");
+    }
+}
+
+/// Whether a process has these bytes somewhere in its memory.
+fn has_in_memory(pid: u32, wanted: &[u8]) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let Ok(memory) = fs::File::open(format!("/proc/{pid}/mem")) else {
+        return false;
+    };
+    maps.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        let (range, rights) = (fields.next().unwrap_or_default(), fields.next());
+        let (begin, end) = range.split_once('-').unwrap_or_default();
+        let parse = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+        let (begin, end) = (parse(begin), parse(end));
+        if !rights.is_some_and(|rights| rights.starts_with("rw")) || line.ends_with("[vvar]") {
+            return false;
+        }
+        let mut piece = vec![0; 1 << 20];
+        let mut at = begin;
+        while at < end {
+            let length = piece
+                .len()
+                .min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            if memory.read_exact_at(&mut piece[..length], at).is_ok()
+                && memchr::memmem::find(&piece[..length], wanted).is_some()
+            {
+                return true;
+            }
+            at += length as u64;
+        }
+        false
+    })
+}
+
+#[test]
+fn no_pool_has_anything_of_another_ones_scripts_in_its_memory() {
+    if !is_root() {
+        // Nobody else may look into these processes.
+        return;
+    }
+    let names = ["a", "b", "c"];
+    let text = |name: &str| format!("secret-of-{name}-{name}{name}{name}-0123456789");
+    let mut setup = pools(&names.map(|name| (name, "")));
+    for name in names {
+        let script = format!(
+            "<?php class Of_{name} {{ const TEXT = '{0}'; }} function f_{name}() {{ return Of_{name}::TEXT; }}\n\
+             define('{0}x', 1); $GLOBALS['kept'] = str_repeat(f_{name}(), 3); ini_set('user_agent', f_{name}()); echo f_{name}();",
+            text(name)
+        );
+        setup = setup.file(&format!("{name}.php"), &script);
+    }
+    let weir = setup.start();
+    for name in names {
+        // OPcache does not take files that were written just now.
+        let script = fs::File::options()
+            .write(true)
+            .open(weir.root().join(format!("{name}.php")))
+            .unwrap();
+        let before = std::time::SystemTime::now() - Duration::from_secs(60);
+        script.set_modified(before).unwrap();
+        for _ in 0..3 {
+            assert_eq!(ask(&weir, name, &format!("/{name}.php")), text(name));
+        }
+    }
+    // A restart while the others have run their scripts.
+    let output = weir.command(&["pool", "b", "restart"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(ask(&weir, "b", "/b.php"), text("b"));
+    let of_pool = |name: &str| {
+        let title = format!("weir-php: pool {name}\0");
+        let all = weir.processes().into_iter();
+        all.filter(|process| {
+            let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+            line.starts_with(title.as_bytes())
+        })
+        .collect::<Vec<_>>()
+    };
+    for name in names {
+        let own = of_pool(name);
+        assert!(own.len() >= 2, "{own:?}");
+        let found = own
+            .iter()
+            .any(|one| has_in_memory(one.pid, text(name).as_bytes()));
+        assert!(found, "the search finds what is there: {name}");
+        for other in names.iter().filter(|other| **other != name) {
+            for process in own.iter().chain(&templates(&weir)) {
+                let found = has_in_memory(process.pid, text(other).as_bytes());
+                assert!(!found, "{process:?} of {name} has what is {other}'s");
+            }
+        }
+    }
+}
+
+/// An extension that makes shared memory while it starts, as APCu does.
+const SHARES: &str = r#"
+#include <sys/mman.h>
+#include "php.h"
+static PHP_MINIT_FUNCTION(shares)
+{
+    return mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? FAILURE : SUCCESS;
+}
+zend_module_entry shares_module_entry = {STANDARD_MODULE_HEADER, "shares", NULL, PHP_MINIT(shares), NULL, NULL, NULL, NULL, "1",
+    STANDARD_MODULE_PROPERTIES};
+ZEND_GET_MODULE(shares)
+"#;
+
+#[test]
+fn an_extension_that_shares_memory_is_loaded_by_each_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    weir_test::weir::mode(folder.path(), 0o755);
+    let (source, object) = (
+        folder.path().join("shares.c"),
+        folder.path().join("shares.so"),
+    );
+    fs::write(&source, SHARES).unwrap();
+    let includes = Command::new("php-config")
+        .arg("--includes")
+        .output()
+        .unwrap();
+    let includes = String::from_utf8(includes.stdout).unwrap();
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-DCOMPILE_DL_SHARES"])
+        .args(includes.split_whitespace())
+        .arg("-o")
+        .args([&object, &source])
+        .status()
+        .unwrap();
+    assert!(compiled.success());
+    let line = format!("php_define = {{ extension = \"{}\" }}\n", object.display());
+    let weir = pools(&[("a", &line), ("b", &line), ("c", ""), ("d", "")]).start();
+    for host in ["a", "b", "c", "d"] {
+        ask(&weir, host, "/pid.php");
+    }
+    let why = load(&weir, "a")["own"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(why.contains("shared memory of 1024 KiB"), "{why}");
+    assert_eq!(load(&weir, "b")["own"], why);
+    assert!(load(&weir, "c")["template"].is_u64());
+    weir.wait_for_error(&["each pool loads PHP", "shared memory of 1024 KiB"]);
+}
