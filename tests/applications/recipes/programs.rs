@@ -187,6 +187,7 @@ fn each_recipe_of_the_page_is_one_that_is_tested() {
         include_str!("php.rs"),
         include_str!("frameworks.rs"),
         include_str!("programs.rs"),
+        include_str!("databases.rs"),
     ]
     .concat();
     let headings: Vec<&str> = page
