@@ -115,43 +115,60 @@ const ALL: &str = r#"<?php
         'transports' => stream_get_transports(), 'algorithms' => hash_algos(), 'temp' => sys_get_temp_dir(),
         'ini_file' => php_ini_loaded_file(), 'scanned' => php_ini_scanned_files(), 'limits' => posix_getrlimit(),
         'uid' => posix_getuid(), 'groups' => posix_getgroups(), 'opcache' => opcache_get_configuration(),
-        'enabled' => opcache_get_status(false)['opcache_enabled'], 'disabled' => function_exists('passthru'),
+        'enabled' => opcache_get_status(false)['opcache_enabled'], 'jit' => opcache_get_status(false)['jit']['on'],
+        'preloaded' => class_exists('Preloaded'), 'disabled' => function_exists('passthru'),
         'reflection' => array_map(fn($name) => (string) new ReflectionExtension($name), ['standard', 'Core', 'date', 'cgi-fcgi'])];
     unset($all['constants']['user']);
     echo json_encode($all, JSON_PRETTY_PRINT | JSON_PARTIAL_OUTPUT_ON_ERROR | JSON_INVALID_UTF8_SUBSTITUTE);
 "#;
 
-#[test]
-fn php_is_the_same_as_if_the_pool_had_loaded_it() {
-    let lines = "php_admin_value = { \"opcache.memory_consumption\" = \"16\", memory_limit = \"99M\" }\n\
-                 php_value = { disable_functions = \"passthru\" }\nrlimit_files = 300\nenv = { SHOP = \"1\" }\n";
+/// What two pools with these lines tell of their PHP: one that shares a load with a third, and one that loads for itself.
+fn shared_and_own(lines: &str) -> [String; 2] {
     let user = match is_root() {
         true => "user = \"uucp\"\n".to_owned(),
         false => php::identity(),
     };
-    let pool = |setup: Setup, name: &str, more: &str| {
-        let root = setup.root();
+    let first = setup(ONE).window().file("all.php", ALL).file(
+        "preloaded.php",
+        "<?php class Preloaded { const TEXT = 'preloaded'; }",
+    );
+    let root = first.root();
+    let lines = lines.replace("ROOT", &root.display().to_string());
+    let pools = [
+        ("shared", ""),
+        ("other", ""),
+        ("own", "php_load = \"own\"\n"),
+    ];
+    let all = pools.iter().fold(first, |setup, (name, more)| {
         setup.more(&format!(
             "[pool.{name}]\nruntime = \"php\"\n{user}{ONE}{lines}{more}\n\
              [site.{name}]\nhosts = [\"{name}\"]\nroot = \"{}\"\npool = \"{name}\"\n",
             root.display()
         ))
-    };
-    let first = setup(ONE).window().file("all.php", ALL);
-    let first = pool(first, "shared", "");
-    let weir = pool(first, "own", "php_load = \"own\"\n").start();
-    let (shared, own) = (
-        ask(&weir, "shared", "/all.php"),
-        ask(&weir, "own", "/all.php"),
-    );
+    });
+    let weir = all.start();
+    let told = ["shared", "own"].map(|name| ask(&weir, name, "/all.php"));
     assert!(load(&weir, "shared")["template"].is_u64());
     assert_eq!(load(&weir, "own")["own"], "php_load = \"own\"");
-    assert!(own.len() > 100_000, "{own}");
-    let different: Vec<(&str, &str)> = (shared.lines().zip(own.lines()))
-        .filter(|(shared, own)| shared != own)
-        .take(20)
-        .collect();
-    assert!(shared == own, "{different:#?}");
+    told
+}
+
+#[test]
+fn php_is_the_same_as_if_the_pool_had_loaded_it() {
+    for lines in [
+        "php_admin_value = { \"opcache.memory_consumption\" = \"16\", memory_limit = \"99M\" }\n\
+         php_value = { disable_functions = \"passthru\" }\nrlimit_files = 300\nenv = { SHOP = \"1\" }\n",
+        "php_admin_value = { \"opcache.preload\" = \"ROOT/preloaded.php\" }\nprocess_priority = 3\n",
+        "php_define = { \"opcache.jit_buffer_size\" = \"8M\", \"opcache.jit\" = \"tracing\" }\nclear_env = false\n",
+    ] {
+        let [shared, own] = shared_and_own(lines);
+        assert!(own.len() > 100_000, "{own}");
+        let different: Vec<(&str, &str)> = (shared.lines().zip(own.lines()))
+            .filter(|(shared, own)| shared != own)
+            .take(20)
+            .collect();
+        assert!(shared == own, "{lines}: {different:#?}");
+    }
 }
 
 #[test]
