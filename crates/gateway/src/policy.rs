@@ -196,7 +196,7 @@ pub(crate) fn serial(record: &Record, pool: &PoolHandle) -> (u64, Option<Learner
 
 /// Keyed hash of the session that a request of a script belongs to; 0: it has no cookies, or sessions are not told apart.
 pub(crate) fn session(record: &Record, pool: &PoolHandle) -> u64 {
-    if !record.policy.has_sessions {
+    if !record.policy.has_sessions || !any_header("cookie", record, |_| true) {
         return 0;
     }
     let script = record.script.as_ref();
