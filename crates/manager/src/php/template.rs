@@ -361,8 +361,6 @@ impl Template {
                 (Some(Report::Failed(why)), State::Loading(_)) => {
                     self.refuse(why, Some(now + PAUSE));
                 }
-                // A master that was not forked is seen at its channel.
-                (Some(Report::Forked { .. } | Report::ForkFailed { .. }), _) => {}
                 (Some(_), State::Refused(..) | State::Old) => {}
                 (_, _) => {
                     let why = "its process sent invalid messages: killed".into();
