@@ -4,6 +4,9 @@
  * master, which is its pool's user for good by then.
  *
  * It belongs to no pool, speaks to nobody but the manager, and never has a byte of a client or a secret of a pool.
+ *
+ * It waits for orders in the callback that extensions have for the end of the start (zend_post_startup_cb). Each master returns from that
+ * callback, so a master continues the start of PHP where the template has stopped.
  */
 #ifndef WEIR_TEMPLATE_H
 #define WEIR_TEMPLATE_H

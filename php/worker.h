@@ -1,5 +1,9 @@
 /*
  * A worker: a fork of the master that answers requests one after another until its stream ends.
+ *
+ * A worker has two threads. One runs PHP. The other (control.h) waits for the master's orders. To end a waiting worker it stops reading
+ * of the stream; a request that has already come is still answered. For a stack trace it asks PHP to stop at a safe point. If the
+ * script reaches none within 50 ms, it reads the stack from memory with a system call that fails if the memory is not there.
  */
 #ifndef WEIR_WORKER_H
 #define WEIR_WORKER_H

@@ -264,6 +264,98 @@ fn dependencies_come_from_the_registry() {
     }
 }
 
+/// The pages that a newcomer reads first are short, and the index of docs has every page.
+#[test]
+fn first_pages_are_short_and_the_index_is_complete() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 120, "README.md has {lines} lines");
+    let words = read("ARCHITECTURE.md").split_whitespace().count();
+    assert!(words <= 2_500, "ARCHITECTURE.md has {words} words");
+    let index = read("docs/README.md");
+    for page in pages() {
+        if let Some(name) = page.path.strip_prefix("docs/") {
+            let is_listed = name == "README.md" || index.contains(&format!("]({name})"));
+            assert!(is_listed, "docs/README.md does not list {name}");
+        }
+    }
+}
+
+/// Every file that ARCHITECTURE.md names in backticks exists.
+#[test]
+fn architecture_names_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = read("ARCHITECTURE.md");
+    let endings = [".rs", ".c", ".h", ".md"];
+    let mut count = 0;
+    for name in page.split('`').skip(1).step_by(2) {
+        let is_file = name.contains('/') && !name.contains(' ')
+            || endings.iter().any(|ending| name.ends_with(ending));
+        if !is_file || name.starts_with('.') {
+            continue;
+        }
+        // The abbreviations that the page defines; a bare name is one of the gateway's.
+        let whole = match name.split_once('/') {
+            Some(("G", rest)) => format!("crates/gateway/src/{rest}"),
+            Some(("M", rest)) => format!("crates/manager/src/{rest}"),
+            _ if root.join(name).exists() => name.to_owned(),
+            _ => format!("crates/gateway/src/{name}"),
+        };
+        count += 1;
+        assert!(root.join(&whole).exists(), "ARCHITECTURE.md names {name}");
+    }
+    assert!(count > 80, "only {count} files were found");
+}
+
+/// Links between pages lead to files that exist and to headings that they have.
+#[test]
+fn links_of_pages_are_right() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = String::new();
+    let mut count = 0;
+    for page in pages() {
+        let folder = Path::new(&page.path).parent().expect("a folder");
+        for link in links(&page.text) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            count += 1;
+            let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match file {
+                "" => root.join(&page.path),
+                file => root.join(folder).join(file),
+            };
+            let is_right = target.exists()
+                && (heading.is_empty()
+                    || fs::read_to_string(&target)
+                        .is_ok_and(|text| headings(&text).contains(heading)));
+            if !is_right {
+                wrong.push_str(&format!("{}: {link}\n", page.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "links that lead nowhere:\n{wrong}");
+    assert!(count > 200, "only {count} links were found");
+}
+
+/// Pages of docs that programs, scripts and comments name exist.
+#[test]
+fn named_pages_exist() {
+    for file in texts() {
+        for (at, _) in file.text.match_indices("docs/") {
+            let rest = &file.text[at..];
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "/-_.".contains(c)));
+            let name = &rest[..end.unwrap_or(rest.len())];
+            let Some(end) = name.find(".md") else {
+                continue;
+            };
+            let is_part = file.text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '/');
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&name[..end + 3]);
+            let exists = path.exists() || is_part;
+            assert!(exists, "{}: {name}", file.path);
+        }
+    }
+}
+
 struct Text {
     /// From the project's root.
     path: String,
@@ -321,6 +413,57 @@ fn texts() -> Vec<Text> {
         }
     }
     assert!(found.len() > 20, "{} files", found.len());
+    found
+}
+
+/// The pages of Markdown.
+fn pages() -> Vec<Text> {
+    let mut pages = texts();
+    pages.retain(|file| file.path.ends_with(".md"));
+    pages
+}
+
+/// The lines of a page outside of its blocks of code.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// Where the links and pictures of a page lead.
+fn links(page: &str) -> Vec<String> {
+    let text: Vec<&str> = prose(page).collect();
+    // A text in backticks is no link.
+    let text = text.join("\n");
+    let text: Vec<&str> = text.split('`').step_by(2).collect();
+    let text = text.join("`");
+    let mut found = Vec::new();
+    for (before, after) in [("](", ')'), ("src=\"", '"'), ("srcset=\"", '"')] {
+        for (at, _) in text.match_indices(before) {
+            let rest = &text[at + before.len()..];
+            found.extend(rest.split_once(after).map(|(link, _)| link.to_owned()));
+        }
+    }
+    found
+}
+
+/// The names by which links find the headings of a page, as GitHub makes them.
+fn headings(page: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for line in prose(page).filter(|line| line.starts_with('#')) {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+        let name: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        let again = (1..).map(|number| format!("{name}-{number}"));
+        let mut names = std::iter::once(name.clone()).chain(again);
+        let name = names.find(|name| !found.contains(name)).expect("a name");
+        found.insert(name);
+    }
     found
 }
 

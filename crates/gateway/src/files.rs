@@ -8,6 +8,12 @@
 //!
 //! The open descriptor keeps the same file even if its name is changed to another file. If the file shrinks while it
 //! is sent, the sender cuts the connection.
+//!
+//! A body is made of parts ([`weir_http::Part`]): bytes in memory, or a range of an open file, which sendfile(2) sends. Before that,
+//! `weir_sys::file::is_cached` asks whether the kernel has the piece in memory; if not, a blocking thread reads it in, and the reactor
+//! serves other connections meanwhile. Files of up to 64 KB may be kept in memory, for each reactor; one stat(2) for each request tells whether
+//! the file is still the same. If a root is on a network file system or FUSE (`weir_sys::file::is_remote`), nothing is kept, and each lookup
+//! runs on a blocking thread.
 
 mod encoding;
 mod entry;

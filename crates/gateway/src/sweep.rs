@@ -2,6 +2,9 @@
 //!
 //! Every [`SWEEP`] a reactor looks at those of its connections that have a deadline which may have passed
 //! ([`weir_http::watch`]), so no request needs its own timer. Connections without a task are in [`super::idle`].
+//!
+//! So timeouts of clients are exact to 200 ms. At the deadline of a write, weir asks the kernel once more whether bytes have left
+//! meanwhile (`SIOCOUTQ`), and then continues to wait.
 
 use std::{cell::RefCell, rc::Rc, sync::atomic::Ordering::Relaxed, time::Duration};
 

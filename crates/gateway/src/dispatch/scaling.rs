@@ -3,6 +3,11 @@
 //! The scaler runs under the pool's lock, after each change and when it asked to be woken. The actions that follow
 //! (messages to the manager, connections to close, requests that got a worker) are collected in [`Effects`] and
 //! performed when the lock is free.
+//!
+//! The gateway asks (`StartWorkers`), and the manager decides by `max_children`, `process_max` and a rate of new processes, because the gateway
+//! may be compromised. Each requested worker is answered once: `Worker` or `StartFailed`. A worker is withdrawn (`Retire`) when it
+//! is free or given back, and was idle for too long, has served `max_requests`, has exceeded `max_memory`, or is older than the last
+//! `PoolsReady`. Its place is free when the manager has reported its end.
 
 use std::time::Duration;
 

@@ -7,6 +7,9 @@
 //!
 //! Read next: [`connect`] (how a request gets to a server), [`check`] and [`names`] (the tasks beside requests),
 //! [`status`].
+//!
+//! A place of the pool says that a request may run, not where. The server is chosen when the lease connects, and again if that
+//! server accepts no connection. Checks and look-ups of names are tasks of the first reactor; they take no place.
 
 mod check;
 mod connect;

@@ -1,4 +1,17 @@
 //! Why a request has no complete response, and the words for it.
+//!
+//! | event | the client gets | the worker |
+//! |---|---|---|
+//! | END_REQUEST | the answer | is released (weir's PHP: at READY). A connection is kept if `keep_conn` is set, the whole request was written, and nothing followed the end |
+//! | the connection closes before its first byte | 502 if the request ended a worker of weir's own; otherwise another worker, if `weir_pool::may_retry` allows it, or 502 | a new process; a program that still runs gets a new connection |
+//! | the connection closes within the answer | 502 before the head was sent, otherwise its connection is cut | the same |
+//! | bytes that are not FastCGI; `request_terminate_timeout` | 502; 504 | is killed and replaced (php, command), or its connection is closed (servers) |
+//! | silence for `read_timeout` | 504 | its script runs to its end (php, command); the connection is closed (servers) |
+//! | no head of an answer by the request's `timeout` | 504 | is killed, within the budget of `dispatch::cancels` |
+//!
+//! Whether a worker that died had read its request, the kernel tells: a unix socket is reset if its peer closed it with unread bytes. A
+//! request of up to 32 KB is one write and one read, so after a reset its script cannot have begun. Such a request runs again
+//! whatever its method, and does not count for `retries`.
 
 use std::{io, time::Duration};
 

@@ -1,4 +1,8 @@
 //! The end of a connection.
+//!
+//! Lingering: the client still sends a body that nobody needs, or may send something while the answer is on its way. weir reads for up to
+//! 2 s, because closing at once would send a reset, which may overtake the answer. An answer that cannot be sent whole ends with a
+//! reset on purpose: then no client takes it for complete.
 
 use std::{future::Future, os::fd::AsFd, pin::Pin};
 

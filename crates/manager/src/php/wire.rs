@@ -2,6 +2,31 @@
 //!
 //! Reports of a master are not trusted: a script that breaks out of PHP may send them. Decoding never panics and
 //! accepts only the fixed fields and a text of limited length. The receiver looks every number up.
+//!
+//! | to the master | fields | descriptors | the master |
+//! |---|---|---|---|
+//! | 1 CONFIG | keys and values; the first is the protocol's number | the slow log; the variables that PHP starts with | starts PHP, enters the chroot, gives up capabilities; comes first, and once |
+//! | 2 FORK | number, kind: 0 worker, 1 list, 2 warm (with the paths that have changed), 3 zygote, 4 worker of a zygote (with the zygote's number) | 0, 4: the worker's stream, output and error; 3: a socket that is open as long as the zygote is wanted, output and error; 1, 2: the list, a file in memory | forks a process, or lets the zygote fork it |
+//! | 3 SIGNAL | number, signal | | SIGTERM: the process ends after its request; 0: SIGTERM is sent; any other signal is sent as it is |
+//! | 4 TRACE | number | | the worker writes its PHP stack to the slow log |
+//! | end of the channel | | | kills its workers and ends |
+//!
+//! | from the master | fields | meaning |
+//! |---|---|---|
+//! | 1 READY | PHP's version, the files that configured it, the protocol's number, the libraries | PHP is loaded |
+//! | 2 FAILED | text | PHP could not be loaded; the master ends |
+//! | 3 FORKED | number, process id | |
+//! | 4 EXITED | number, process id, exit code or signal | |
+//! | 5 FORK_FAILED | number, errno | |
+//! | 6 WARNING | text | for the log |
+//! | 7 BOOTED | number | the application of that worker or zygote is booted |
+//! | 8 OPCACHE_IS_FULL | | OPcache waits until no process uses its memory |
+//! | 9 DECLINED | number, text | that zygote cannot be forked, and ends |
+//!
+//! The manager chooses the numbers and never uses one again. The reports of a zygote's worker come in the order FORKED, BOOTED, EXITED:
+//! the master reads what zygotes report before all else.
+//!
+//! On the slow log's channel one packet is one entry: the worker's process id, then its stack in PHP-FPM's format.
 
 use std::{os::unix::ffi::OsStrExt, path::PathBuf};
 

@@ -1,4 +1,21 @@
 //! Reloads: the next configuration is prepared beside the current one, replaces it, or is given up.
+//!
+//! A reload keeps each master whose work would be the same: an equal `php::Spec`, the same roots, unchanged configuration files, program
+//! and libraries. OPcache then stays warm. SIGUSR2, PHP-FPM's signal, keeps none. Workers are always new, because a worker's stream belongs to
+//! one gateway: a gateway that was taken over could keep a copy of a stream, and read the requests of the next gateway.
+//!
+//! The order:
+//!
+//! 1. New sockets, logs and the pid file are opened. What holds them closes them again if the reload fails.
+//! 2. Masters that change are booted and warmed.
+//! 3. The next gateway is started, and reports that it is ready.
+//! 4. Only now changes what others see: certificates that weir makes, rights and backlogs of kept sockets, the pid file
+//!    (`Manager::put_in_force`).
+//! 5. The earlier gateway drains: it serves what is in its accept queues, then closes them. It gives its idle connections without TLS
+//!    to the next gateway, and ends when its last connection and its last lease are gone.
+//!
+//! The reload has succeeded when the earlier gateway accepts nothing any more. Instead of PHP-FPM (`weir fpm`) it has succeeded when that gateway and
+//! its workers have ended (5 s at most) and the new pools have their first workers (10 s at most).
 
 use std::{
     fs,

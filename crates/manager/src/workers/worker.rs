@@ -1,4 +1,9 @@
 //! One worker: its process, what the gateway knows of it, and how it is made to end.
+//!
+//! A worker of a program is there when it has accepted a connection. A later connection, for example for the next gateway, also counts
+//! only when the worker has accepted it: a worker that still runs the script of a dead gateway is not free. A worker that accepts nothing for
+//! `request_terminate_timeout` (else `read_timeout`) is killed. A PHP worker is there when its master has forked it and, with `worker`,
+//! when its application is booted.
 
 use std::time::{Duration, Instant};
 
