@@ -7,6 +7,8 @@ mod advise;
 mod certificates;
 mod folder;
 mod hints;
+#[cfg(test)]
+mod reference;
 mod running;
 mod trust;
 mod version;

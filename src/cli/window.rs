@@ -33,7 +33,7 @@ pub enum Admin {
 /// Flags that say which running weir is meant.
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Its admin address: unix:PATH or host:port [default: from -c, else
+    /// Admin address of the running weir: unix:PATH or host:port [default: from -c, else
     /// unix:RUNTIME_DIR/weir/admin.sock]
     #[arg(long, value_name = "ADDR", value_parser = admin_address)]
     pub admin: Option<Admin>,

@@ -1,4 +1,4 @@
-//! What connections of HTTP/2 cost while they wait. docs/operations.md has the figures.
+//! What connections of HTTP/2 cost while they wait. docs/http2.md has the figures.
 
 use weir_test::http2::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Http2, INITIAL_WINDOW, PING, REFUSED_STREAM,

@@ -1,6 +1,7 @@
 //! The access log and the error log: their formats, their fields, and what happens to their files.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -258,6 +259,44 @@ fn files_are_opened_again_at_sigusr1() {
         weir.read("log/access.log").contains("after")
     });
     assert!(weir.read("log/access.log.1").contains("before"));
+}
+
+/// The configuration of the page and the file of the examples; only folders differ.
+#[test]
+fn logrotate_rotates_as_the_page_says() {
+    let project = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let example = fs::read_to_string(project.join("examples/weir.logrotate")).expect("a file");
+    let page = fs::read_to_string(project.join("docs/log-rotation.md")).expect("a page");
+    assert!(page.contains(&format!("```text\n{example}```")));
+    let setup = Setup::new().file("text.txt", "a text");
+    let folder = setup.folder().display().to_string();
+    let here = |text: &str| {
+        text.replace("/var/log/weir", &format!("{folder}/log"))
+            .replace("/run/weir", &folder)
+    };
+    let toml = here(page.split("```toml\n").nth(1).expect("an example"));
+    let (server, log) = toml.split_once("[log]\n").expect("a log");
+    let server = server.trim_start_matches("[server]\n");
+    let log = log.split("```").next().expect("lines");
+    let weir = setup.server(server).log(log).start();
+    weir.get("/text.txt?before").expect(200);
+    weir.wait_for_line("log/access.log", &["before"]);
+    let rules = weir.path("logrotate");
+    fs::write(&rules, here(&example)).expect("a file");
+    let output = Command::new("logrotate")
+        .args(["--force", "--state"])
+        .arg(weir.path("logrotate.state"))
+        .arg(&rules)
+        .output()
+        .expect("logrotate; setup/install.sh test installs it");
+    assert!(output.status.success(), "{output:?}");
+    wait_until("the new log has the lines", || {
+        weir.get("/text.txt?after").expect(200);
+        let log = weir.path("log/access.log");
+        fs::read_to_string(log).is_ok_and(|text| text.contains("after"))
+    });
+    assert!(weir.read("log/access.log.1").contains("before"));
+    assert!(weir.read("log/error.log.1").contains("serves (process"));
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod names;
 mod nodes;
 mod on_demand;
 mod tickets;
+mod tutorial;
 mod upgrade;
 
 use std::fs;

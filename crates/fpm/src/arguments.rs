@@ -211,7 +211,7 @@ const OPTIONS: &[Known] = &[
 ];
 
 /// The text of `-h`. `program`: the name of the command.
-pub(super) fn help(program: &str) -> String {
+pub fn help(program: &str) -> String {
     format!(
         "Usage: {program} [-n] [-e] [-h] [-i] [-m] [-v] [-t] [-p <prefix>] [-g <pid>] [-c <file>] [-d foo[=bar]] \
          [-y <file>] [-D] [-F [-O]] [-R]

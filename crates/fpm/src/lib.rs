@@ -20,6 +20,7 @@ use std::{
 
 use weir_config::fpm::{self, Options};
 
+pub use arguments::help;
 use arguments::{Action, Arguments};
 use printer::Printer;
 use this_machine::ThisMachine;
