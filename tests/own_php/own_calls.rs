@@ -3,7 +3,10 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::{fixed, wait_for_workers, workers};
+use weir_test::process::{Process, signal};
 use weir_test::sidecar::Outward;
 use weir_test::{LIMIT, Setup, Weir, free_address, wait_until, weir};
 
@@ -19,6 +22,9 @@ const CALLS: &str = "<?php
     $at = str_starts_with($at, 'egress:') ? 'unix://' . getenv('WEIR_EGRESS_SOCKET') : $at;
     $before = str_starts_with($_GET['at'], 'egress:') ? substr($_GET['at'], 7) : '';
     $path = $before . ($depth > 1 ? '/calls.php?depth=' . ($depth - 1) . '&at=' . urlencode($_GET['at']) : '/pid.php');
+    if (isset($_GET['stays'])) {
+        require 'stay.php';
+    }
     $socket = stream_socket_client($at, $no, $text, 60);
     fwrite($socket, \"GET $path HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n\");
     stream_set_timeout($socket, 60);
@@ -62,6 +68,14 @@ fn call_at_once(weir: &Weir, at: &str, callers: usize, depth: usize) -> Vec<Stri
         .collect()
 }
 
+/// Removes what earlier calls have left.
+fn clear(weir: &Weir) {
+    let files = std::fs::read_dir(weir.folder().join("spool")).expect("the spool");
+    for file in files.flatten() {
+        let _ = std::fs::remove_file(file.path());
+    }
+}
+
 #[test]
 fn callers_of_their_own_site_that_hold_all_workers_are_served_by_one_beside_them() {
     let setup = site(4, "self_call_workers = 1\n").listen("");
@@ -84,15 +98,49 @@ fn callers_of_their_own_site_that_hold_all_workers_are_served_by_one_beside_them
                 .all(|answer| answer.starts_with("HTTP/1.1 200")),
             "{at}: {answers:?}"
         );
-        for old in std::fs::read_dir(weir.folder().join("spool"))
-            .expect("the spool")
-            .flatten()
-        {
-            let _ = std::fs::remove_file(old.path());
-        }
+        clear(&weir);
     }
     // The additional worker ends when it is not needed any more.
     wait_for_workers(&weir, 4);
+}
+
+/// The process of a script that includes this does not end when it is told to.
+const STAY: &str = "<?php
+    $c = FFI::cdef('int pause(void); int __cxa_atexit(int (*)(void), void *, void *);');
+    $c->__cxa_atexit($c->pause, null, null);
+";
+
+#[test]
+fn a_call_waits_for_the_place_of_a_worker_that_ends() {
+    let lines = "self_call_workers = 1\nphp_define = { \"ffi.enable\" = \"1\" }\n";
+    let weir = site(2, lines)
+        .file("stay.php", STAY)
+        .file("pid.php", "<?php require 'stay.php'; echo getmypid();")
+        .start();
+    wait_for_workers(&weir, 2);
+    let at = format!("tcp://{}", weir.address());
+    let is_served = |answers: Vec<String>| {
+        let is_good = |answer: &String| answer.starts_with("HTTP/1.1 200");
+        assert!(answers.iter().all(is_good), "{answers:?}");
+    };
+    is_served(call_at_once(&weir, &format!("{at}&stays=1"), 2, 1));
+    wait_until("one of the three ends, and stays", || {
+        super::pool_status(&weir)["workers"]["leaving"] == 1
+    });
+    clear(&weir);
+    std::thread::scope(|scope| {
+        let calls = scope.spawn(|| call_at_once(&weir, &at, 2, 1));
+        // There is no room for one more worker yet.
+        wait_until("both calls wait", || {
+            super::pool_status(&weir)["queue"]["waiting_own_calls"] == 2
+        });
+        let calls_now =
+            |worker: &Process| super::count(&weir, &format!("came1.{}", worker.pid)) == 1;
+        for worker in workers(&weir).iter().filter(|worker| !calls_now(worker)) {
+            signal(worker.pid, Signal::KILL);
+        }
+        is_served(calls.join().expect("answers"));
+    });
 }
 
 #[test]

@@ -86,6 +86,10 @@ impl State {
             return true;
         }
         if beyond >= workers.self_call_workers {
+            if stats.leaving > 0 && stats.workers < most {
+                // A worker that ends holds the place of the one to start. The caller looks again.
+                return true;
+            }
             pool.own.refused.fetch_add(1, Relaxed);
             return false;
         }
