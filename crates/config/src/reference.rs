@@ -41,15 +41,11 @@ pub fn reference() -> String {
     }
     page.push_str(CALLS);
     page.push_str(VARIABLES);
-    for (name, log_only) in Variable::all() {
-        let when = if log_only {
-            "only in `format` of `[log]`"
-        } else {
-            "everywhere"
-        };
-        page.push_str(&format!("| `${{{name}}}` | {when} |\n"));
+    for (name, log_only, help) in Variable::all() {
+        let when = if log_only { "log" } else { "everywhere" };
+        page.push_str(&format!("| `${{{name}}}` | {help} | {when} |\n"));
     }
-    page.push_str("| `${http_NAME}` | everywhere; a request header, in lower case with underscores for dashes |\n");
+    page.push_str("| `${http_NAME}` | a request header: NAME in lower case, with underscores for dashes | everywhere |\n");
     let mut not_built = String::new();
     for section in Section::ALL {
         for row in rows::of(section) {
@@ -237,10 +233,10 @@ set_headers = { Authorization = "Bearer ${file:/etc/weir/payments.token}" }
 const VARIABLES: &str = "
 ## Variables
 
-Templates take `${NAME}`; a literal `${` is written `$${`.
+Templates may contain `${NAME}`; write `$${` for a literal `${`. Those with the word log are only for `format` of `[log]`.
 
-| variable | usable |
-|---|---|
+| variable | | where |
+|---|---|---|
 ";
 
 const LATER: &str = "

@@ -215,9 +215,11 @@ impl Variable {
                 ),
             };
         }
-        let Some((_, variable, log_only)) = VARIABLES.iter().find(|(known, ..)| *known == name)
+        let Some((_, variable, log_only, _)) = VARIABLES.iter().find(|(known, ..)| *known == name)
         else {
-            let usable = VARIABLES.iter().filter(|(_, _, log_only)| log || !log_only);
+            let usable = VARIABLES
+                .iter()
+                .filter(|(_, _, log_only, _)| log || !log_only);
             let hint = suggestion(name, usable.map(|(known, ..)| *known)).unwrap_or_default();
             return wrong(alloc::format!("unknown variable `${{{name}}}`"), hint);
         };
@@ -230,11 +232,12 @@ impl Variable {
         Ok(variable.clone())
     }
 
-    /// All variables except the request headers, `http_NAME`: name, and whether only a log format may use it.
-    pub(crate) fn all() -> impl Iterator<Item = (&'static str, bool)> {
+    /// All variables except the request headers, `http_NAME`: name, whether only a log format may use it,
+    /// and what it is.
+    pub(crate) fn all() -> impl Iterator<Item = (&'static str, bool, &'static str)> {
         VARIABLES
             .iter()
-            .map(|(name, _, log_only)| (*name, *log_only))
+            .map(|(name, _, log_only, help)| (*name, *log_only, *help))
     }
 }
 
@@ -244,88 +247,270 @@ impl fmt::Display for Variable {
         if let Self::Header(name) = self {
             return write!(f, "http_{}", name.replace('-', "_"));
         }
-        let row = VARIABLES.iter().find(|(_, variable, _)| variable == self);
+        let row = VARIABLES.iter().find(|(_, variable, ..)| variable == self);
         f.write_str(row.map_or("", |(name, ..)| name))
     }
 }
 
-/// Name, variable, and whether only a log format may use it. A test checks that it is complete.
-const VARIABLES: &[(&str, Variable, bool)] = &[
-    ("method", Variable::Method, false),
-    ("scheme", Variable::Scheme, false),
-    ("host", Variable::Host, false),
-    ("uri", Variable::Uri, false),
-    ("path", Variable::Path, false),
-    ("query", Variable::Query, false),
-    ("args", Variable::Args, false),
-    ("protocol", Variable::Protocol, false),
-    ("remote_addr", Variable::RemoteAddr, false),
-    ("peer_addr", Variable::PeerAddr, false),
-    ("remote_port", Variable::RemotePort, false),
-    ("server_addr", Variable::ServerAddr, false),
-    ("server_port", Variable::ServerPort, false),
-    ("site", Variable::Site, false),
-    ("pool", Variable::Pool, false),
-    ("document_root", Variable::DocumentRoot, false),
-    ("script_name", Variable::ScriptName, false),
-    ("path_info", Variable::PathInfo, false),
-    ("ssl_protocol", Variable::Tls(TlsVariable::Protocol), false),
-    ("ssl_cipher", Variable::Tls(TlsVariable::Cipher), false),
+/// Name, variable, whether only a log format may use it, and what it is. A test checks that the list is complete.
+const VARIABLES: &[(&str, Variable, bool, &str)] = &[
+    ("method", Variable::Method, false, "the method"),
+    ("scheme", Variable::Scheme, false, "`http` or `https`"),
+    (
+        "host",
+        Variable::Host,
+        false,
+        "the host of the request, in lower case, without port",
+    ),
+    (
+        "uri",
+        Variable::Uri,
+        false,
+        "path and query as the client sent them",
+    ),
+    (
+        "path",
+        Variable::Path,
+        false,
+        "the path, decoded and normalised",
+    ),
+    (
+        "query",
+        Variable::Query,
+        false,
+        "the query without the question mark",
+    ),
+    (
+        "args",
+        Variable::Args,
+        false,
+        "the query with its question mark, or nothing",
+    ),
+    (
+        "protocol",
+        Variable::Protocol,
+        false,
+        "`HTTP/1.1`, `HTTP/2.0`, `HTTP/3.0`",
+    ),
+    (
+        "remote_addr",
+        Variable::RemoteAddr,
+        false,
+        "the client's address",
+    ),
+    (
+        "peer_addr",
+        Variable::PeerAddr,
+        false,
+        "the address of the connection: the proxy's if a `trusted` proxy names the client",
+    ),
+    (
+        "remote_port",
+        Variable::RemotePort,
+        false,
+        "the client's port",
+    ),
+    (
+        "server_addr",
+        Variable::ServerAddr,
+        false,
+        "the address that the client connected to",
+    ),
+    (
+        "server_port",
+        Variable::ServerPort,
+        false,
+        "the port that the client connected to",
+    ),
+    ("site", Variable::Site, false, "NAME of the site"),
+    ("pool", Variable::Pool, false, "NAME of the pool"),
+    (
+        "document_root",
+        Variable::DocumentRoot,
+        false,
+        "the site's root, as scripts get it (DOCUMENT_ROOT)",
+    ),
+    (
+        "script_name",
+        Variable::ScriptName,
+        false,
+        "SCRIPT_NAME of the script",
+    ),
+    (
+        "path_info",
+        Variable::PathInfo,
+        false,
+        "the path behind the script",
+    ),
+    (
+        "ssl_protocol",
+        Variable::Tls(TlsVariable::Protocol),
+        false,
+        "`TLSv1.3`; empty without TLS, like the next ones",
+    ),
+    (
+        "ssl_cipher",
+        Variable::Tls(TlsVariable::Cipher),
+        false,
+        "`TLS_AES_128_GCM_SHA256`",
+    ),
     (
         "ssl_session_reused",
         Variable::Tls(TlsVariable::SessionReused),
         false,
+        "`r` if the client resumed an earlier session, otherwise `.`",
     ),
     (
         "ssl_server_name",
         Variable::Tls(TlsVariable::ServerName),
         false,
+        "the host in the TLS handshake",
     ),
     (
         "ssl_client_verify",
         Variable::Tls(TlsVariable::ClientVerify),
         false,
+        "`SUCCESS` or `NONE`; empty if the site asks for no certificate",
     ),
     (
         "ssl_client_s_dn",
         Variable::Tls(TlsVariable::ClientSubject),
         false,
+        "the subject of the client's certificate (RFC 4514)",
     ),
     (
         "ssl_client_i_dn",
         Variable::Tls(TlsVariable::ClientIssuer),
         false,
+        "the issuer of the client's certificate",
     ),
     (
         "ssl_client_serial",
         Variable::Tls(TlsVariable::ClientSerial),
         false,
+        "the serial number of the client's certificate, hexadecimal",
     ),
     (
         "ssl_client_fingerprint",
         Variable::Tls(TlsVariable::ClientFingerprint),
         false,
+        "SHA-1 of the client's certificate, hexadecimal",
     ),
-    ("time", Variable::Time, true),
-    ("time_iso", Variable::TimeIso, true),
-    ("remote_user", Variable::RemoteUser, true),
-    ("status", Variable::Status, true),
-    ("bytes_in", Variable::BytesIn, true),
-    ("bytes_out", Variable::BytesOut, true),
-    ("compression", Variable::Compression, true),
-    ("bytes_uncompressed", Variable::BytesUncompressed, true),
-    ("time_head", Variable::TimeHead, true),
-    ("time_body", Variable::TimeBody, true),
-    ("time_queue", Variable::TimeQueue, true),
-    ("time_first_byte", Variable::TimeFirstByte, true),
-    ("time_total", Variable::TimeTotal, true),
-    ("worker", Variable::Worker, true),
-    ("queue", Variable::QueueLength, true),
-    ("reason", Variable::Reason, true),
-    ("request_id", Variable::RequestId, true),
-    ("retries", Variable::Retries, true),
-    ("priority", Variable::Priority, true),
-    ("time_limit", Variable::TimeLimit, true),
+    (
+        "time",
+        Variable::Time,
+        true,
+        "local time, as in the combined format",
+    ),
+    (
+        "time_iso",
+        Variable::TimeIso,
+        true,
+        "RFC 3339 with milliseconds",
+    ),
+    (
+        "remote_user",
+        Variable::RemoteUser,
+        true,
+        "the user name that the client sent",
+    ),
+    ("status", Variable::Status, true, "the status"),
+    (
+        "bytes_in",
+        Variable::BytesIn,
+        true,
+        "bytes of the request's body",
+    ),
+    (
+        "bytes_out",
+        Variable::BytesOut,
+        true,
+        "bytes of the answer's body",
+    ),
+    (
+        "compression",
+        Variable::Compression,
+        true,
+        "how weir compressed the answer: `zstd`, `br` or `gzip`",
+    ),
+    (
+        "bytes_uncompressed",
+        Variable::BytesUncompressed,
+        true,
+        "bytes of the answer's body before compression",
+    ),
+    (
+        "time_head",
+        Variable::TimeHead,
+        true,
+        "seconds from the first byte of the request to the end of its head",
+    ),
+    (
+        "time_body",
+        Variable::TimeBody,
+        true,
+        "seconds from there to the end of the body",
+    ),
+    (
+        "time_queue",
+        Variable::TimeQueue,
+        true,
+        "seconds in the queue",
+    ),
+    (
+        "time_first_byte",
+        Variable::TimeFirstByte,
+        true,
+        "seconds from the end of the queue to the worker's first byte",
+    ),
+    (
+        "time_total",
+        Variable::TimeTotal,
+        true,
+        "seconds from the first byte of the request to the last byte of the answer",
+    ),
+    (
+        "worker",
+        Variable::Worker,
+        true,
+        "the worker's process id, or its server's address",
+    ),
+    (
+        "queue",
+        Variable::QueueLength,
+        true,
+        "how many requests were waiting when this one arrived",
+    ),
+    (
+        "reason",
+        Variable::Reason,
+        true,
+        "[why the request failed](statuses.md)",
+    ),
+    (
+        "request_id",
+        Variable::RequestId,
+        true,
+        "number of the request, as in the error log",
+    ),
+    (
+        "retries",
+        Variable::Retries,
+        true,
+        "how often another worker got the request",
+    ),
+    (
+        "priority",
+        Variable::Priority,
+        true,
+        "priority in the queue",
+    ),
+    (
+        "time_limit",
+        Variable::TimeLimit,
+        true,
+        "seconds from the request's first byte to its deadline",
+    ),
 ];
 
 #[cfg(test)]
@@ -334,7 +519,8 @@ mod tests {
 
     #[test]
     fn every_variable_is_read_and_written_by_its_name() {
-        for (name, log_only) in Variable::all() {
+        for (name, log_only, help) in Variable::all() {
+            assert!(!help.is_empty(), "{name}");
             let text = alloc::format!("a ${{{name}}} b");
             let template = Template::parse(&text, true).unwrap();
             assert_eq!(alloc::string::ToString::to_string(&template), text);

@@ -38,8 +38,7 @@ pub(super) const EGRESS: &[Row] = &[
     key(&[Egress], "max_connections", Kind::Count { min: 1, max: 10_000_000 }, Value("4096"),
         "Maximum number of connections from callers. More wait in the kernel's queue."),
     key(&[Egress], "max_hosts", Kind::Count { min: 1, max: 1_000_000 }, Value("1000"),
-        "Maximum number of hosts whose connections, figures and failures are kept in memory. The ones that were not called for the longest \
-         time are removed first.").called(&["max_hosts_count"]),
+        "Maximum number of hosts whose connections, figures and failures are kept in memory. weir removes the hosts that were not called for the longest time first.").called(&["max_hosts_count"]),
     key(&[Egress], "cache_size", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"32M\""),
         "Memory for the cached answers of all hosts.").called(&["cache_mem"]),
     key(&[Egress], "cache_max_object", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"1M\""),

@@ -15,7 +15,7 @@ pub(super) const LISTEN: &[Row] = &[
         "Protocol of the listener: `\"http\"`; `\"fastcgi\"` for a web server in front; or `\"agent-check\"`, which reports the free capacity \
          of `pool` to a HAProxy in front."),
     key(&[Listen], "tls", Kind::Bool, Value("false"),
-        "Clients use TLS (https). The certificate is chosen by the name that the client asks for: see `[certificate.NAME]`.")
+        "Clients use TLS (https). weir chooses the certificate by the name that the client asks for: see `[certificate.NAME]`.")
         .called(&["ssl", "https", "sslengine", "SSLEngine"]).only(&["http"]),
     key(&[Listen], "default_certificate", Kind::Reference, Absent("none: such clients are refused with the alert `unrecognized_name`"),
         "NAME of the certificate for clients that ask for no name, or for a name that no certificate has. Needs `tls`.")
@@ -50,20 +50,17 @@ pub(super) const LISTEN: &[Row] = &[
         "Maximum number of requests on one connection. 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]).only(&["http", "fastcgi"]),
     key(&[Listen], "http2", Kind::Http2, Absent("`true` with `tls`, otherwise `false`"),
         "HTTP/2. `true`: clients choose it in the handshake of TLS (ALPN). `\"clear\"`: without TLS, for clients that begin with its preface \
-         (prior knowledge). In both cases all others get HTTP/1.")
+         (prior knowledge). In both cases all other clients get HTTP/1.")
         .called(&["http2_on", "h2", "h2c", "Protocols"]).only(&["http"]),
     key(&[Listen], "http3", Kind::Bool, Value("false"),
-        "HTTP/3 (QUIC) on the same port over UDP. Needs `tls`. Answers over TCP tell clients of it (`Alt-Svc`). The limits `http2_max_streams`, \
-         `http2_max_resets`, `http2_max_small_frames`, `http2_stream_window`, `http2_window` and `http2_ping` apply to it, too.")
+        "HTTP/3 (QUIC) on the same port over UDP. Needs `tls`. Answers over TCP announce it (`Alt-Svc`). The limits `http2_max_streams`, \
+         `http2_max_resets`, `http2_max_small_frames`, `http2_stream_window`, `http2_window` and `http2_ping` apply to HTTP/3 too.")
         .called(&["h3", "http3_on", "quic"]).only(&["http"]),
     key(&[Listen], "http2_max_streams", Kind::Count { min: 1, max: 10_000 }, Value("128"),
         "Maximum number of requests at the same time on one HTTP/2 connection; more are reset with REFUSED_STREAM.")
         .called(&["http2_max_concurrent_streams", "H2MaxSessionStreams", "tune_h2_fe_max_concurrent_streams"]).only(&["http"]),
     key(&[Listen], "http2_max_resets", Kind::Count { min: 1, max: 1_000_000 }, Value("200"),
-        "Maximum number of streams of one HTTP/2 connection that are reset in 10 s, by the client or by weir. A connection that exceeds it gets \
-         GOAWAY (ENHANCE_YOUR_CALM): it may begin no more requests, and those that run are answered. If a `trusted` proxy says whose the requests \
-         are, each client may reset as many; who exceeds that gets 429 for 10 s, and the connection goes on. A connection that exceeds one of \
-         the next three limits is closed.").only(&["http"]),
+        "Maximum number of streams of one HTTP/2 connection that are reset in 10 s, by the client or by weir. A connection that exceeds this limit gets GOAWAY (ENHANCE_YOUR_CALM): it may begin no more requests, and weir answers the running ones. If a `trusted` proxy names the clients, the limit is for each client instead: a client that exceeds it gets 429 for 10 s, and the connection stays. A connection that exceeds one of the next three limits is closed.").only(&["http"]),
     key(&[Listen], "http2_max_pings", Kind::Count { min: 1, max: 1_000_000 }, Value("100"),
         "Maximum number of PING frames on one HTTP/2 connection in 10 s.").only(&["http"]),
     key(&[Listen], "http2_max_settings", Kind::Count { min: 1, max: 1_000_000 }, Value("20"),
@@ -81,8 +78,7 @@ pub(super) const LISTEN: &[Row] = &[
         "An HTTP/2 client that waits for answers and sends nothing for this time gets a PING. If it then sends nothing for the same time, its \
          connection is closed. 0: no PING.").only(&["http"]),
     key(&[Listen], "proxy_protocol", Kind::Bool, Value("false"),
-        "Each connection begins with a header of the PROXY protocol, version 1 or 2, which says whose connection it is. Only `trusted` of \
-         `[server]` may connect: all others are closed.").called(&["accept_proxy", "accept-proxy"]).only(&["http"]),
+        "Each connection begins with a header of the PROXY protocol, version 1 or 2, which names the client. Only addresses in `trusted` of `[server]` may connect; weir closes all other connections.").called(&["accept_proxy", "accept-proxy"]).only(&["http"]),
     key(&[Listen], "pool", Kind::Reference, Absent("required with `protocol = \"fastcgi\"` and `\"agent-check\"`"),
         "NAME of the pool that answers (fastcgi), or whose free capacity is reported (agent-check).").only(&["fastcgi", "agent-check"]),
     key(&[Listen], "status_only", Kind::Bool, Value("false"),

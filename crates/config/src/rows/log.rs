@@ -15,7 +15,7 @@ pub(super) const LOG: &[Row] = &[
     key(&[Log], "format", Kind::LogFormat, Value("\"combined\""),
         "Format of the access log: `\"combined\"`, `\"json\"` or a template.").called(&["access_format", "log_format", "LogFormat"]),
     key(&[Log], "egress", Kind::LogTarget, Absent("with `format = \"json\"` the same as `access`; otherwise `egress.log` in its folder, or `\"stderr\"` if it is no file"),
-        "Log of outgoing calls. Their lines have another form than those of `format`, so they are not written between them.").like("\"/var/log/weir/egress.log\""),
+        "Log of outgoing calls. By default the calls are not in an access log of another format, because few programs can read two kinds of lines in one file.").like("\"/var/log/weir/egress.log\""),
     key(&[Log], "error", Kind::LogTarget, Value("\"stderr\""),
         "Error log: a file, `\"stderr\"`, `\"stdout\"`, `\"syslog\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]).like("\"/var/log/weir/error.log\""),
     key(&[Log], "level", Kind::Word(&["error", "warning", "notice", "debug"], &[]), Value("\"notice\""),

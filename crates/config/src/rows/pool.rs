@@ -31,7 +31,7 @@ pub(super) const POOL: &[Row] = &[
         "PHP settings that replace those of php.ini, as with `php -d`; also settings that PHP reads only at its start, such as `opcache.memory_consumption`, or `extension = [\"ffi\", \"sockets\"]` (php).").only(&["php"]),
     key(&[Pool], "opcache_memory", Kind::Size { min: 8 << 20, max: 1 << 40 }, Absent("`opcache.memory_consumption` of php.ini, 128M without it"),
         "Memory for OPcache, which all workers of the pool share: `\"64M\"`, whole megabytes. It is taken when PHP is loaded (php).").only(&["php"]),
-    key(&[Pool], "worker", Kind::Path, Absent("none: each request starts the application anew"),
+    key(&[Pool], "worker", Kind::Path, Absent("none: each request starts the application again"),
         "Script that keeps the application booted: it runs once, up to `frankenphp_handle_request()`, and its function then answers \
          the requests one after another: [booted.md](booted.md) (php).").only(&["php"]).like("\"/srv/shop/public/worker.php\""),
     key(&[Pool], "worker_requests", Kind::Count { min: 0, max: u64::MAX }, Value("500"),
@@ -88,8 +88,7 @@ pub(super) const POOL: &[Row] = &[
         "A worker that is free for this time is stopped (ondemand, auto). `auto` waits longer if stopped workers were soon needed again.").only(&["php", "command"]),
     key(&[Pool], "master_idle_timeout", Kind::Duration { zero: true }, Value("\"1m\""),
         "A pool that has had no worker for this time ends its PHP, with OPcache's memory. The next request loads PHP again. \
-         `\"0\"`: never (php with ondemand). With `pm = \"auto\"`, only if it is written: then such a pool, too, has no process \
-         before its first request, and all its workers end when none of them had a request for `process_idle_timeout`.").only(&["php"]),
+         `\"0\"`: never (php with ondemand). With `pm = \"auto\"` this applies only if you write the key: the pool then has no process before its first request, and all its workers end when none of them had a request for `process_idle_timeout`.").only(&["php"]),
     key(&[Pool], "max_requests", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
         "A worker is replaced after this number of requests (php, command). 0: never.").called(&["PHP_FCGI_MAX_REQUESTS"]).only(&["php", "command"]),
     key(&[Pool], "max_memory", Kind::Size { min: 1, max: SIZE_MAX }, Absent("none"),
@@ -112,8 +111,7 @@ pub(super) const POOL: &[Row] = &[
     key(&[Pool], "rlimit_core", Kind::Size { min: 0, max: SIZE_MAX }, Absent("the same as weir's"),
         "Maximum size of a worker's core file (php, command).").only(&["php", "command"]),
     key(&[Pool], "rlimit_processes", Kind::Count { min: 1, max: 1 << 22 }, Absent("the same as weir's"),
-        "Maximum number of processes and threads of the pool's user, so that a script cannot start them without end. All of this \
-         user count, also those of other pools: a PHP worker as two, its master as one (php, command).").only(&["php", "command"]),
+        "Maximum number of processes and threads of the pool's user, so that a script cannot start them without end. All processes of this user count, also those of other pools: a PHP worker counts as two, its master as one (php, command).").only(&["php", "command"]),
     key(&[Pool], "process_priority", Kind::Priority, Absent("the same as weir's"),
         "Nice value of the workers, -19 (first) to 20 (last), when root starts weir (php, command).")
         .called(&["priority", "process.priority", "nice"]).only(&["php", "command"]),

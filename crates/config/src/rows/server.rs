@@ -27,12 +27,12 @@ pub(super) const SERVER: &[Row] = &[
         "Maximum number of old configurations that still finish their requests. A further reload waits \
          until one of them has ended, for `shutdown_timeout` at most."),
     key(&[Server], "upgrade_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
-        "How long a new weir may take until it serves, at `weir upgrade`. It is given up then, and the old one goes on."),
+        "How long a new weir may take until it serves, at `weir upgrade`. After that weir gives up the new one, and the old one continues."),
     key(&[Server], "gateway_timeout", Kind::Duration { zero: true }, Value("\"20s\""),
-        "A gateway that gives no sign of life for this time, because it hangs or was stopped, is killed and replaced. \"0\": never."),
+        "weir kills and replaces a gateway that gives no sign of life for this time, because it hangs or was stopped. \"0\": never."),
     key(&[Server], "max_connections", Kind::Count { min: 1, max: 10_000_000 },
         Absent("20000, or two fifths of the allowed open files if that is less"),
-        "Maximum number of client connections. New connections then replace those that have asked nothing, and those that have been idle longest. If all have requests, they wait.")
+        "Maximum number of client connections. New connections then replace connections that have sent no request, and those that have been idle longest. If all connections have requests, new ones wait.")
         .called(&["worker_connections", "MaxRequestWorkers"]),
     key(&[Server], "max_connections_per_address", Kind::Count { min: 0, max: 10_000_000 },
         Absent("three quarters of `max_connections`, at least 256"),
@@ -40,19 +40,17 @@ pub(super) const SERVER: &[Row] = &[
          limit. If a proxy in front connects for all clients, allow as many as the proxy opens.")
         .called(&["limit_conn"]),
     key(&[Server], "trusted", Kind::Peers, Absent("none"),
-        "Proxies and load balancers in front, which say who the client is: networks, or `\"unix:\"` for all that connect to unix sockets. \
-         Their `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host`, `Forwarded` and PROXY headers are believed.")
+        "Proxies and load balancers in front: networks, or `\"unix:\"` for all that connect to unix sockets. weir believes the client's address in their `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host`, `Forwarded` and PROXY headers.")
         .called(&["set_real_ip_from", "RemoteIPTrustedProxy", "RemoteIPInternalProxy", "trusted_proxies", "real_ip_from"]),
     key(&[Server], "forwarded_by", Kind::Word(&["any", "x-forwarded", "forwarded"], &[]), Value("\"any\""),
         "The fields that `trusted` proxies set: `\"x-forwarded\"` for `X-Forwarded-For`, `-Proto` and `-Host`; `\"forwarded\"` for `Forwarded` (RFC 7239). \
-         The others are removed. `\"any\"`: the first if there is an `X-Forwarded-For`, else the second.")
+         weir removes the other fields. `\"any\"`: the `X-Forwarded-` fields if there is an `X-Forwarded-For`, otherwise `Forwarded`.")
         .called(&["real_ip_header", "RemoteIPHeader", "client_ip_headers"]),
     key(&[Server], "untrusted_forwarded", Kind::Word(&["remove", "pass"], &[]), Value("\"remove\""),
         "What happens to `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host` and `Forwarded` from clients that are not `trusted`. \
          `\"pass\"`: scripts get them, and must not believe them."),
     key(&[Server], "max_rate_clients", Kind::Count { min: 64, max: 100_000_000 }, Value("65536"),
-        "Of so many clients weir remembers how many requests they sent (`rate`). Each takes 17 bytes. If there are more, the one \
-         that may send the most is forgotten."),
+        "Number of clients whose requests weir counts (`rate`). Each takes 17 bytes. If there are more clients, weir forgets the one that is furthest from its limit."),
     key(&[Server], "max_waiting_passwords", Kind::Count { min: 1, max: 65_536 }, Value("128"),
         "Maximum number of requests that wait until their password is verified (`basic_auth`), which takes long by design. More are refused with \
          503. Half of the cores verify at the same time."),
@@ -71,12 +69,9 @@ pub(super) const SERVER: &[Row] = &[
         "Memory for all answers that are being compressed. A stream counts as 1 MB, and all streams get three quarters of it. \
          Answers for which there is no memory are sent as they are."),
     key(&[Server], "compress_cache", Kind::Size { min: 0, max: 1 << 40 }, Value("\"32M\""),
-        "Memory for compressed files. Those that were not requested for the longest time are dropped first. A file that takes more \
-         than a quarter of it, or 8 MB, is compressed again for each client."),
+        "Memory for compressed files. weir drops the files that were not requested for the longest time first. It compresses a file of more than a quarter of this size, or of more than 8 MB, again for each client."),
     key(&[Server], "http2_memory", Kind::Size { min: 1 << 20, max: 1 << 40 }, Value("\"64M\""),
-        "Memory for the heads of requests over HTTP/2, and for the parts of their bodies that came and were not read yet, of all connections. \
-         When it is full, weir reads no more from connections that have more than 64 KB of bodies, until they have less, and refuses \
-         further requests (REFUSED_STREAM) of those that have more than 64 KB of both."),
+        "Memory of all HTTP/2 connections for heads of requests, and for parts of bodies that weir has received but not yet read. When this memory is full, weir stops to read from connections that have more than 64 KB of bodies, until they have less. It refuses further requests (REFUSED_STREAM) of connections that have more than 64 KB of heads and bodies."),
     key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, or in /run for root"),
         "Address of the admin interface, which `weir status`, `weir reload` and other commands use: `unix:PATH`, or `\"off\"`.")
         .called(&["stats_socket", "admin_socket"]),
@@ -97,9 +92,9 @@ pub(super) const SERVER: &[Row] = &[
     key(&[Server], "ready_stalled", Kind::Duration { zero: true }, Value("\"10s\""),
         "A pool does not serve (see `ready_pools`) when it has its maximum of workers and each has been busy with the same request for this time. 0: never."),
     key(&[Server], "pool_histograms", Kind::Bool, Value("true"),
-        "`/metrics` has three histograms for each pool that is used. With hundreds of them, `false` makes it much smaller."),
+        "`/metrics` has three histograms for each pool that is used. With hundreds of pools, `false` makes the page much smaller."),
     key(&[Server], "site_histograms", Kind::Bool, Value("true"),
-        "`/metrics` has three histograms for each site with a pool. With hundreds of sites, `false` makes it much smaller. The \
+        "`/metrics` has three histograms for each site with a pool. With hundreds of sites, `false` makes the page much smaller. The \
          histograms of pools stay."),
     key(&[Server], "process_priority", Kind::Priority, Absent("weir's own minus 5, if that is allowed"),
         "Nice value of the gateway, -19 (first) to 20 (last), when root starts weir. The gateway should not \

@@ -21,8 +21,8 @@ pub(super) const SITE: &[Row] = &[
         "Requests that come without TLS are redirected to https (308), to the site's listener with port 443, else to its first with TLS. A request over \
          TLS at a proxy in front (`trusted`) is not redirected.").called(&["redir_https", "force_https", "auto_https", "ssl_redirect"]),
     key(&[Site], "hsts", Kind::Hsts, Absent("none"),
-        "Browsers use only https for this site, for so long: `\"1y\"`, `\"2y include_subdomains preload\"` (Strict-Transport-Security). Sent over TLS only. \
-         It cannot be taken back before its time is over: begin with `\"5m\"`.").called(&["strict_transport_security"]),
+        "Browsers use only https for this site, for this time: `\"1y\"`, `\"2y include_subdomains preload\"` (Strict-Transport-Security). Sent over TLS only. \
+         You cannot revoke it before the time is over: begin with `\"5m\"`.").called(&["strict_transport_security"]),
     key(&[Site], "client_ca", Kind::Path, Absent("clients are not asked for a certificate"),
         "File with the certificates of the authorities whose client certificates the site accepts (PEM). It is read at the start and at a reload.")
         .called(&["ssl_client_certificate", "SSLCACertificateFile", "ca_file"]).like("\"/etc/weir/clients.pem\""),
@@ -133,8 +133,7 @@ pub(super) const SETTINGS: &[Row] = &[
     key(BOTH, "compress_min_size", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"1K\""),
         "Shorter answers are not compressed.").called(&["gzip_min_length", "brotli_min_length", "minimum_length"]),
     key(BOTH, "compress_cross_site", Kind::Bool, Value("false"),
-        "Also compress answers to requests that another site has caused (`Sec-Fetch-Site: cross-site`) and that name the visitor, by cookies for example. From the \
-         length of such answers that site could find out what is secret in them (BREACH)."),
+        "Also compress answers to requests that another site has caused (`Sec-Fetch-Site: cross-site`) and that name the visitor, by cookies for example. From the length of such answers the other site could find out secrets in them (BREACH)."),
     key(BOTH, "follow_symlinks", Kind::Bool, Value("false"),
         "Follow symbolic links that lead out of the root.").called(&["disable_symlinks", "FollowSymLinks"]),
     key(BOTH, "max_body", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"64M\""),
@@ -158,9 +157,7 @@ pub(super) const SETTINGS: &[Row] = &[
         "Only these clients are served, others get 403: networks, `\"unix:\"` (clients on unix sockets) or `\"all\"`. `[]` in a route: everybody. \
          A client behind a proxy of `trusted` counts with its own address.").called(&["Allow"]),
     key(BOTH, "rate", Kind::Rate, Absent("any"),
-        "How many requests a client may send: `\"10/s burst 20\"`, also `/m` and `/h`. The 20 may come at once, in addition to the even rate; without \
-         `burst`, as many as in one unit of time. More: 429. `fair_by` says what a client is; on a unix socket nobody is limited. A route with a \
-         rate counts for itself; `\"\"` in a route: any.").called(&["limit_req", "rate_limit"]),
+        "How many requests a client may send: `\"10/s burst 20\"`, also `/m` and `/h`. The 20 may come at once, in addition to the even rate. Without `burst`, the requests of one unit of time may come at once. More: 429. `fair_by` says what a client is; on a unix socket nobody is limited. A route with a rate counts separately; `\"\"` in a route: any.").called(&["limit_req", "rate_limit"]),
     key(BOTH, "basic_auth", Kind::BasicAuth, Absent("nobody is asked for a password"),
         "Clients need a user and a password of a file, which htpasswd writes: `{ realm = \"staging\", file = \"/etc/weir/htpasswd\" }`. Others get \
          401. The gateway's user must be able to read the file. A changed file is used at once. `allow` and `deny` must let the client in as well. \
@@ -193,8 +190,7 @@ pub(super) const POLICY: &[Row] = &[
          header (the last value of a list) or a cookie. Requests without that header or cookie are identified by address. A client must not be able to \
          choose the value: a proxy in front should set it. `\"off\"`: clients are not distinguished.").only(&["fastcgi"]),
     key(POLICIES, "serialize_by", Kind::SerializeBy, Absent("`serialize_by` of the pool's queue"),
-        "Requests with the same cookie or header run one after the other in a pool. The others wait in the queue instead of \
-         in workers, for example for the lock of their PHP session. Requests without the cookie or header do not wait. `\"auto\"`: by the \
+        "Requests with the same cookie or header run one after the other in a pool. While one runs, the others wait in the queue. Otherwise they would wait in workers, for example for the lock of their PHP session. Requests without the cookie or header do not wait. `\"auto\"`: by the \
          session's cookie, for scripts that hold the session's lock for most of their time, as weir's own PHP reports it. `\"off\"`: all run at once.").only(&["fastcgi"]),
     key(POLICIES, "on_client_left", Kind::Word(&["finish", "cancel", "finish_if_answering"], &[]), Value("\"finish\""),
         "What happens to a running script when its client leaves. `\"finish\"`: it continues; weir's own PHP gets the \

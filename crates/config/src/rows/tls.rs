@@ -10,7 +10,7 @@ use super::{
 #[rustfmt::skip]
 pub(super) const TLS: &[Row] = &[
     key(&[Tls], "min_version", Kind::Word(&["1.2", "1.3"], &[]), Value("\"1.2\""),
-        "Lowest version of TLS that clients may use: `\"1.2\"` or `\"1.3\"`. Older versions are not secure, and weir does not have them.")
+        "Lowest version of TLS that clients may use: `\"1.2\"` or `\"1.3\"`. weir does not support older versions, because they are not secure.")
         .called(&["ssl_protocols", "SSLProtocol", "ssl-min-ver", "protocols"]),
     key(&[Tls], "key_isolation", Kind::Bool, Value("true"),
         "Private keys are in a process of their own, the keeper, which signs for the gateway. `false`: the gateway has the keys, as in other web \
@@ -30,26 +30,22 @@ pub(super) const ACME: &[Row] = &[
         "File with the certificates that the directory's own server may have (PEM), for an authority of your own.").called(&["ssl_trusted_certificate", "acme_ca_root"]).like("\"/etc/weir/ca.pem\""),
     key(&[Acme], "challenge", Kind::Word(&["http-01", "tls-alpn-01", "dns-01", "dns-persist-01"], &[]), Absent("http-01 and tls-alpn-01, in turn"),
         "How names are proved: `\"http-01\"` by a text on port 80 without TLS, `\"tls-alpn-01\"` by a handshake on port 443, `\"dns-01\"` by TXT \
-         records that `dns_command` makes, `\"dns-persist-01\"` by a TXT record that you set once (`weir certificates` shows it). Without it, names with a \
-         star are proved by `dns_command`."),
+         records that `dns_command` makes, `\"dns-persist-01\"` by a TXT record that you set once (`weir certificates` shows it). Without `challenge`, `dns_command` proves names with a star."),
     key(&[Acme], "dns_command", Kind::Program, Absent("none"),
         "Program that makes and removes TXT records, and its arguments. weir adds three: `add` or `remove`, the name, the value. It runs as the \
          user who starts weir, with weir's environment, one at a time. A name without a slash is searched in PATH.").called(&["dns", "manual_auth_hook", "dnsapi"]),
     key(&[Acme], "dns_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
         "`dns_command` is killed after this time."),
     key(&[Acme], "dns_wait", Kind::Duration { zero: true }, Value("\"10s\""),
-        "How long weir waits after `dns_command add` before the authority looks, until all name servers have the record. `\"0\"` if the command \
-         waits itself.").called(&["propagation_delay", "dns_propagation_seconds", "propagation_timeout"]),
+        "How long weir waits after `dns_command add` before the authority looks, until all name servers have the record. `\"0\"`: the command itself waits.").called(&["propagation_delay", "dns_propagation_seconds", "propagation_timeout"]),
     key(&[Acme], "local_names", Kind::Bool, Value("false"),
-        "The authority signs local names too (`*.internal`, names without a dot, private addresses), as one of your own may do. Otherwise weir's local CA \
-         signs these."),
+        "The authority signs local names too (`*.internal`, names without a dot, private addresses), for example an authority of your own. Otherwise weir's local CA signs them."),
     key(&[Acme], "ask", Kind::Text, Absent("no certificates on demand"),
-        "URL that says for which other host names certificates may be got on demand, for sites with `tls = \"auto\"` and without `hosts`. weir adds the \
-         name at its end and asks it (GET) at the first handshake: 200 means yes, everything else no.").called(&["on_demand_tls", "permission"]).like("\"http://127.0.0.1:8080/may?domain=\""),
+        "URL of your application that decides for which names weir gets certificates on demand, for sites with `tls = \"auto\"` and without `hosts`. At the first handshake of a name, weir sends GET to this URL with the name at its end: 200 means yes, everything else no.").called(&["on_demand_tls", "permission"]).like("\"http://127.0.0.1:8080/may?domain=\""),
     key(&[Acme], "ask_timeout", Kind::Duration { zero: false }, Value("\"5s\""),
-        "How long `ask` may take to answer. Later it means no."),
+        "How long `ask` may take to answer. No answer in this time means no."),
     key(&[Acme], "ask_wait", Kind::Duration { zero: false }, Value("\"30s\""),
-        "How long a handshake waits for a certificate on demand. Then the client is refused; the order goes on."),
+        "How long a handshake waits for a certificate on demand. Then weir refuses the client; the order continues."),
     key(&[Acme], "ask_keep", Kind::Duration { zero: false }, Value("\"5m\""),
         "How long answers of `ask` are kept, yes and no."),
     key(&[Acme], "ask_rate", Kind::Rate, Value("\"10/s burst 50\""),
