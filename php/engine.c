@@ -90,19 +90,27 @@ static bool is_for_start(const char *name)
 	       strncmp(name, "opcache.", 8) == 0 || strncmp(name, "apc.", 4) == 0;
 }
 
-static char *start_settings(const struct pool_config *config)
+/* php_define and what is like it. */
+static char *defines(const struct pool_config *config, size_t *length)
 {
 	char *text = take_text("", 0);
-	size_t length = 0;
+	*length = 0;
 	for (size_t at = 0; at < config->define_count; at++) {
 		const char *define = config->defines[at];
 		const char *equals = strchr(define, '=');
 		if (equals) {
-			add_line(&text, &length, define, (size_t)(equals - define), equals + 1);
+			add_line(&text, length, define, (size_t)(equals - define), equals + 1);
 		} else {
-			add_line(&text, &length, define, strlen(define), "1");
+			add_line(&text, length, define, strlen(define), "1");
 		}
 	}
+	return text;
+}
+
+static char *start_settings(const struct pool_config *config)
+{
+	size_t length;
+	char *text = defines(config, &length);
 	for (size_t at = 0; at < config->ini_count; at++) {
 		const struct ini_value *ini = &config->ini[at];
 		if (is_for_start(ini->name)) {
@@ -211,8 +219,11 @@ void engine_watch_extensions(void)
 
 void engine_take_pool(const struct pool_config *config)
 {
+	size_t length;
+	char *own = defines(config, &length);
 	is_forked = true;
-	ini_start_for_pool(config);
+	ini_start_for_pool(config, own);
+	free(own);
 	EG(current_module) = zend_hash_str_find_ptr(&module_registry, weir_module.name, strlen(weir_module.name));
 	booted_add_functions();
 	EG(current_module) = NULL;

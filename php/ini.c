@@ -57,13 +57,15 @@ static bool set_for_good(const struct ini_value *ini)
 	return true;
 }
 
-static void set_at_start(const struct ini_value *ini)
+/* Sets what PHP would have found in php.ini. */
+static void set_at_start(const char *name, const char *text)
 {
-	zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), ini->name, strlen(ini->name));
-	if (!entry) {
+	zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), name, strlen(name));
+	/* What PHP has been loaded with has its value. */
+	if (!entry || (entry->value && strcmp(ZSTR_VAL(entry->value), text) == 0)) {
 		return;
 	}
-	zend_string *value = zend_string_init(ini->value, strlen(ini->value), 1);
+	zend_string *value = zend_string_init(text, strlen(text), 1);
 	GC_MAKE_PERSISTENT_LOCAL(value);
 	if (!entry->on_modify || entry->on_modify(entry, value, entry->mh_arg1, entry->mh_arg2, entry->mh_arg3,
 						  PHP_INI_STAGE_STARTUP) == SUCCESS) {
@@ -73,17 +75,32 @@ static void set_at_start(const struct ini_value *ini)
 	}
 }
 
-void ini_start_for_pool(const struct pool_config *config)
+static bool is_of_opcache(const char *name)
+{
+	return strncmp(name, "opcache.", 8) == 0;
+}
+
+static void set_defined(zval *name, zval *value, zval *offset, int kind, void *nothing)
+{
+	(void)offset;
+	(void)nothing;
+	if (kind == ZEND_INI_PARSER_ENTRY && name && value && is_of_opcache(Z_STRVAL_P(name))) {
+		set_at_start(Z_STRVAL_P(name), Z_STRVAL_P(value));
+	}
+}
+
+void ini_start_for_pool(const struct pool_config *config, char *defines)
 {
 	disabled_add_for_pool();
+	zend_parse_ini_string(defines, 1, ZEND_INI_SCANNER_NORMAL, set_defined, NULL);
 	for (size_t at = 0; at < config->ini_count; at++) {
 		const struct ini_value *ini = &config->ini[at];
 		if (strcmp(ini->name, "disable_functions") == 0) {
 			zend_disable_functions(ini->value);
 		} else if (strcmp(ini->name, "disable_classes") == 0) {
 			disable_classes(ini->value);
-		} else if (strncmp(ini->name, "opcache.", 8) == 0) {
-			set_at_start(ini);
+		} else if (is_of_opcache(ini->name)) {
+			set_at_start(ini->name, ini->value);
 		}
 	}
 }

@@ -14,9 +14,9 @@ void ini_set_for_pool(const struct pool_config *config);
 
 /*
  * Sets what PHP reads of the pool's settings while it starts. For a process that was forked from one that had loaded PHP: call it when
- * extensions have started, and before OPcache makes its memory.
+ * extensions have started, and before OPcache makes its memory. `defines`: the lines that PHP would have found behind php.ini.
  */
-void ini_start_for_pool(const struct pool_config *config);
+void ini_start_for_pool(const struct pool_config *config, char *defines);
 
 /*
  * Applies the settings in the parameters PHP_VALUE and PHP_ADMIN_VALUE until the end of the request. Returns NULL, or

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
-# them, many reloads and upgrades under load, very many certificates and handshakes, scanners of TLS, h3i, and nodes that
-# share certificates and are killed at random; and weir-php in other versions of PHP, which takes root:
+# them, many reloads and upgrades under load, very many certificates and handshakes, scanners of TLS, h3i, nodes that share
+# certificates, and pools that share a load of PHP, both killed at random; and weir-php in other versions of PHP, which takes root:
 #
 #   setup/conformance.sh TARGET
 #
@@ -68,6 +68,7 @@ step "upgrades" tests tls upgrade
 step "many certificates and handshakes" tests_of_release tls many::
 step "uploads to an application that stays booted" tests booted uploads
 step "applications that stay booted, each process with a boot of its own" tests_without_zygote
+step "pools that share a load of PHP, killed at random" tests_of_release own_php shared_kills::
 step "PHP is built from source" setup/php-source.sh "$target/php-source"
 step "weir-php in a PHP that was built from source" tests_of_source
 step "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tests of weir-php and of applications that stay booted in another Debian, with its PHP:
+# Runs the tests of weir-php, of applications that stay booted, and of pools that share a load of PHP in another Debian, with its PHP:
 # setup/debian.sh TARGET SUITE PHP
 #
 #   setup/debian.sh target trixie 8.4
@@ -24,16 +24,18 @@ main() {
     for name in php booted; do
         run "$name" || result=1
     done
+    run own_php shared_ || result=1
     return "$result"
 }
 
-# run NAME: the test program of that name.
+# run NAME [FILTER]: the test program of that name, or only these tests of it.
 run() {
+    filter=${2:-}
     program=$("$cargo" test --locked --package weir --test "$1" --no-run --message-format=short 2>&1 |
         sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
     # What is mounted there is gone with the last process of the command.
     unshare --mount --propagation private sh -c '
-        root=$1 source=$2 target=$3 program=$4
+        root=$1 source=$2 target=$3 program=$4 filter=$5
         # First this: the source may be below /tmp.
         mount -t tmpfs tmpfs "$root/tmp"
         mkdir -p "$root$source" "$root$target" "$root/php"
@@ -46,8 +48,8 @@ run() {
         mount -t proc proc "$root/proc"
         cd "$source"
         exec chroot "$root" env -i -C "$source" PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root CARGO_TARGET_DIR="$target" \
-            WEIR_TEST_HOST="${WEIR_TEST_HOST:-fpm}" "$program" --test-threads 2
-    ' sh "$root" "$source" "$target" "$(realpath "$program")"
+            WEIR_TEST_HOST="${WEIR_TEST_HOST:-fpm}" "$program" --test-threads 2 $filter
+    ' sh "$root" "$source" "$target" "$(realpath "$program")" "$filter"
 }
 
 install() {

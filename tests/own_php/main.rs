@@ -12,7 +12,9 @@ mod own_calls;
 mod poison;
 mod scaling;
 mod sessions;
+mod shared_kills;
 mod shared_load;
+mod shared_state;
 mod status;
 
 use std::fs;

@@ -1,13 +1,7 @@
 //! Pools whose masters are forked from one process that has loaded PHP: they are as if each had loaded it, whatever that process
 //! does, and share nothing that a script or client has made.
 
-use std::{
-    fs,
-    os::unix::fs::FileExt,
-    process::Command,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Duration,
-};
+use std::{fs, os::unix::fs::FileExt, path::PathBuf, process::Command, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -22,10 +16,10 @@ use super::{masters, setup, workers};
 /// Users of Debian that own nothing.
 const USERS: [&str; 4] = ["games", "lp", "news", "uucp"];
 
-const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
+pub(super) const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 
 /// A pool for each of these lines, of different users where root starts weir, with a site of its name.
-fn pools(names: &[(&str, &str)]) -> Setup {
+pub(super) fn pools(names: &[(&str, &str)]) -> Setup {
     let first = setup(ONE).window();
     let root = first.root();
     let mut users = USERS.iter().cycle();
@@ -42,32 +36,32 @@ fn pools(names: &[(&str, &str)]) -> Setup {
     })
 }
 
-fn ask(weir: &Weir, host: &str, path: &str) -> String {
+pub(super) fn ask(weir: &Weir, host: &str, path: &str) -> String {
     let answer = weir.request("GET", path, &[("Host", host)], b"");
     answer.expect(200).text()
 }
 
-fn templates(weir: &Weir) -> Vec<Process> {
+pub(super) fn templates(weir: &Weir) -> Vec<Process> {
     let all = weir.processes().into_iter();
     all.filter(|process| process.name == "weir-template")
         .collect()
 }
 
 /// What the status says of a pool's load.
-fn load(weir: &Weir, name: &str) -> Value {
+pub(super) fn load(weir: &Weir, name: &str) -> Value {
     let status = weir.status();
     let pools = status["pools"].as_array().expect("pools").iter();
     let mut named = pools.filter(|pool| pool["name"] == name);
     named.next().expect("the pool")["php_load"].clone()
 }
 
-fn signal(process: &Process, signal: Signal) {
+pub(super) fn signal(process: &Process, signal: Signal) {
     let pid = Pid::from_raw(process.pid.cast_signed()).expect("a process id");
     kill_process(pid, signal).expect("a signal");
 }
 
 /// A line of /proc/PID/status.
-fn field(pid: u32, name: &str) -> String {
+pub(super) fn field(pid: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.expect("the field").trim().to_owned()
@@ -104,71 +98,6 @@ fn pools_of_several_users_share_a_load_and_have_no_right_of_the_process_that_loa
     // Its rights lie ready, and none is in force.
     assert_eq!(field(template.pid, "CapEff:"), "0000000000000000");
     assert!(descendants(template.pid).is_empty());
-}
-
-/// Whatever PHP can tell of itself, but for what differs between two processes that are started alike.
-const ALL: &str = r#"<?php
-    $all = ['ini' => ini_get_all(null, true), 'constants' => get_defined_constants(true), 'functions' => get_defined_functions(),
-        'classes' => get_declared_classes(), 'interfaces' => get_declared_interfaces(), 'extensions' => get_loaded_extensions(),
-        'zend' => get_loaded_extensions(true), 'env' => array_map('getenv', ['PATH', 'SHOP', 'USER', 'HOME', 'LANG', 'PHPRC', 'LD_PRELOAD', 'TMPDIR']), 'user' => get_current_user(), 'cwd' => getcwd(),
-        'umask' => umask(), 'wrappers' => stream_get_wrappers(), 'filters' => stream_get_filters(), 'locale' => setlocale(LC_ALL, 0),
-        'transports' => stream_get_transports(), 'algorithms' => hash_algos(), 'temp' => sys_get_temp_dir(),
-        'ini_file' => php_ini_loaded_file(), 'scanned' => php_ini_scanned_files(), 'limits' => posix_getrlimit(),
-        'uid' => posix_getuid(), 'groups' => posix_getgroups(), 'opcache' => opcache_get_configuration(),
-        'enabled' => opcache_get_status(false)['opcache_enabled'], 'jit' => opcache_get_status(false)['jit']['on'],
-        'preloaded' => class_exists('Preloaded'), 'disabled' => function_exists('passthru'),
-        'reflection' => array_map(fn($name) => (string) new ReflectionExtension($name), ['standard', 'Core', 'date', 'cgi-fcgi'])];
-    unset($all['constants']['user']);
-    echo json_encode($all, JSON_PRETTY_PRINT | JSON_PARTIAL_OUTPUT_ON_ERROR | JSON_INVALID_UTF8_SUBSTITUTE);
-"#;
-
-/// What two pools with these lines tell of their PHP: one that shares a load with a third, and one that loads for itself.
-fn shared_and_own(lines: &str) -> [String; 2] {
-    let user = match is_root() {
-        true => "user = \"uucp\"\n".to_owned(),
-        false => php::identity(),
-    };
-    let first = setup(ONE).window().file("all.php", ALL).file(
-        "preloaded.php",
-        "<?php class Preloaded { const TEXT = 'preloaded'; }",
-    );
-    let root = first.root();
-    let lines = lines.replace("ROOT", &root.display().to_string());
-    let pools = [
-        ("shared", ""),
-        ("other", ""),
-        ("own", "php_load = \"own\"\n"),
-    ];
-    let all = pools.iter().fold(first, |setup, (name, more)| {
-        setup.more(&format!(
-            "[pool.{name}]\nruntime = \"php\"\n{user}{ONE}{lines}{more}\n\
-             [site.{name}]\nhosts = [\"{name}\"]\nroot = \"{}\"\npool = \"{name}\"\n",
-            root.display()
-        ))
-    });
-    let weir = all.start();
-    let told = ["shared", "own"].map(|name| ask(&weir, name, "/all.php"));
-    assert!(load(&weir, "shared")["template"].is_u64());
-    assert_eq!(load(&weir, "own")["own"], "php_load = \"own\"");
-    told
-}
-
-#[test]
-fn php_is_the_same_as_if_the_pool_had_loaded_it() {
-    for lines in [
-        "php_admin_value = { \"opcache.memory_consumption\" = \"16\", memory_limit = \"99M\" }\n\
-         php_value = { disable_functions = \"passthru\" }\nrlimit_files = 300\nenv = { SHOP = \"1\" }\n",
-        "php_admin_value = { \"opcache.preload\" = \"ROOT/preloaded.php\" }\nprocess_priority = 3\n",
-        "php_define = { \"opcache.jit_buffer_size\" = \"8M\", \"opcache.jit\" = \"tracing\" }\nclear_env = false\n",
-    ] {
-        let [shared, own] = shared_and_own(lines);
-        assert!(own.len() > 100_000, "{own}");
-        let different: Vec<(&str, &str)> = (shared.lines().zip(own.lines()))
-            .filter(|(shared, own)| shared != own)
-            .take(20)
-            .collect();
-        assert!(shared == own, "{lines}: {different:#?}");
-    }
 }
 
 #[test]
@@ -247,51 +176,6 @@ fn a_process_that_hangs_holds_no_pool() {
     wait_until("the one that hangs is killed", || {
         templates(&weir).is_empty()
     });
-}
-
-/// Requests go on while templates and masters are killed.
-#[test]
-fn killing_at_random_loses_no_request_that_can_be_run_again() {
-    let names = [("a", ""), ("b", ""), ("c", ""), ("d", "")];
-    let weir = pools(&names).start();
-    for (host, _) in names {
-        ask(&weir, host, "/pid.php");
-    }
-    let done = AtomicBool::new(false);
-    let answers = std::thread::scope(|scope| {
-        let clients = names.map(|(host, _)| {
-            let (weir, done) = (&weir, &done);
-            scope.spawn(move || {
-                let mut statuses = Vec::new();
-                while !done.load(Relaxed) {
-                    let answer = weir.request("GET", "/pid.php", &[("Host", host)], b"");
-                    statuses.push(answer.status);
-                }
-                statuses
-            })
-        });
-        for round in 0..20 {
-            let victims = match round % 3 {
-                0 => templates(&weir),
-                _ => masters(&weir),
-            };
-            if let Some(victim) = victims.get(round % victims.len().max(1)) {
-                let pid = Pid::from_raw(victim.pid.cast_signed()).expect("a process id");
-                // It may have ended by itself.
-                let _ = kill_process(pid, Signal::KILL);
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        done.store(true, Relaxed);
-        clients.map(|client| client.join().expect("a client"))
-    });
-    let all: Vec<u16> = answers.concat();
-    assert!(all.len() > 40, "{} answers", all.len());
-    let wrong: Vec<&u16> = all.iter().filter(|status| **status != 200).collect();
-    assert!(wrong.is_empty(), "{wrong:?} of {}", all.len());
-    for (host, _) in names {
-        ask(&weir, host, "/pid.php");
-    }
 }
 
 /// Whether a process has these bytes somewhere in its memory.
@@ -398,28 +282,32 @@ zend_module_entry shares_module_entry = {STANDARD_MODULE_HEADER, "shares", NULL,
 ZEND_GET_MODULE(shares)
 "#;
 
-#[test]
-fn an_extension_that_shares_memory_is_loaded_by_each_pool() {
+/// Compiles an extension from this source, and returns the folder that it is in, and its file.
+pub(super) fn extension(name: &str, source: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     weir_test::weir::mode(folder.path(), 0o755);
-    let (source, object) = (
-        folder.path().join("shares.c"),
-        folder.path().join("shares.so"),
-    );
-    fs::write(&source, SHARES).unwrap();
+    let [text, object] = ["c", "so"].map(|end| folder.path().join(format!("{name}.{end}")));
+    fs::write(&text, source).unwrap();
     let includes = Command::new("php-config")
         .arg("--includes")
         .output()
         .unwrap();
     let includes = String::from_utf8(includes.stdout).unwrap();
     let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-DCOMPILE_DL_SHARES"])
+        .args(["-shared", "-fPIC", "-D_GNU_SOURCE"])
+        .arg(format!("-DCOMPILE_DL_{}", name.to_uppercase()))
         .args(includes.split_whitespace())
         .arg("-o")
-        .args([&object, &source])
+        .args([&object, &text])
         .status()
         .unwrap();
     assert!(compiled.success());
+    (folder, object)
+}
+
+#[test]
+fn an_extension_that_shares_memory_is_loaded_by_each_pool() {
+    let (_folder, object) = extension("shares", SHARES);
     let line = format!("php_define = {{ extension = \"{}\" }}\n", object.display());
     let weir = pools(&[("a", &line), ("b", &line), ("c", ""), ("d", "")]).start();
     for host in ["a", "b", "c", "d"] {

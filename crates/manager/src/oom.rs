@@ -52,7 +52,7 @@ impl OomKills {
 
     /// Whether the kernel has killed this process of ours because it was out of memory.
     pub(super) fn ended(&self, exit: Exit, now: Instant) -> bool {
-        if exit != Exit::Signal(SIGKILL) {
+        if exit != KILLED {
             return false;
         }
         self.read(now);
@@ -77,8 +77,8 @@ impl OomKills {
     }
 }
 
-/// SIGKILL of Linux.
-const SIGKILL: i32 = 9;
+/// How a process ends that somebody, or the kernel for lack of memory, has killed: SIGKILL of Linux.
+pub(crate) const KILLED: Exit = Exit::Signal(9);
 
 /// How often the counter is read.
 const EVERY: Duration = Duration::from_secs(1);
@@ -99,7 +99,7 @@ mod tests {
         static COUNTED: AtomicU64 = AtomicU64::new(7);
         let kills = OomKills::new(|| Some(COUNTED.load(Relaxed)));
         let now = Instant::now();
-        let killed = |now| kills.ended(Exit::Signal(SIGKILL), now);
+        let killed = |now| kills.ended(KILLED, now);
         assert!(!killed(now), "seven were before us");
         COUNTED.store(9, Relaxed);
         assert!(!kills.ended(Exit::Signal(11), now));

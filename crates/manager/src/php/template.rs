@@ -36,6 +36,7 @@ use super::{
 };
 use crate::{
     gateway::is_full,
+    oom::KILLED,
     output::{OutputLog, Outputs},
 };
 
@@ -301,6 +302,8 @@ impl Templates {
                 false => format!("; its message: {words}"),
             };
             match one.state {
+                // That says nothing of PHP: the next pool that needs it has it loaded again.
+                State::Loading(_) if exit == KILLED => one.state = State::Old,
                 State::Loading(_) => {
                     let why = format!("it ended before PHP was loaded: {exit}{said}");
                     one.refuse(why, Some(now + PAUSE));

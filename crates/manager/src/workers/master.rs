@@ -9,9 +9,11 @@
 //! Until the new master is `current`, the old one forks workers. After that the gateway replaces the workers; the old
 //! master ends when its last worker has ended.
 
+mod ends;
+
 use std::{
     os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -20,6 +22,7 @@ use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events};
 use weir_sys::{memory, process::Exit};
 
+use self::ends::{MOST_KILLED, NOT_LOADED, not_loaded};
 use super::{
     Context, Kind, Pool, about_pool, next_number,
     on_demand::OnDemand,
@@ -28,6 +31,7 @@ use super::{
 use crate::{
     gateway::{Lifetime, back_off, describe_pause},
     handover::Handed,
+    oom::KILLED,
     php::{Logs, MasterId, Masters, Report, Spec, Task},
 };
 
@@ -52,6 +56,8 @@ pub(super) struct Php {
     pub(super) on_demand: Option<OnDemand>,
     /// Number of masters in a row that died before they forked a worker, or could not load PHP.
     failures: u32,
+    /// Number of masters in a row that were killed while they loaded PHP.
+    killed: u32,
     /// Whether the present master has forked a worker.
     pub(super) has_forked: bool,
     /// Whether the last master lived only for a short time.
@@ -165,6 +171,7 @@ impl Php {
             waits_for_turn: false,
             on_demand: rules.on_demand,
             failures: 0,
+            killed: 0,
             has_forked: false,
             was_short: false,
             since: now,
@@ -552,6 +559,7 @@ impl Pool {
             news.push(zygote::tell_gateway(self.id, 0, ""));
         }
         php.has_forked = false;
+        php.killed = 0;
         php.version = next.version;
         php.since = now;
         php.warm_from = None;
@@ -601,6 +609,7 @@ impl Pool {
             false => format!("; its message: {words}"),
         };
         if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
+            let is_killed = exit == KILLED && next.failed.is_none();
             let cause = match (next.failed.take(), &next.spec.program.object) {
                 (Some(cause), _) => cause + &said,
                 (None, Some(object)) if NOT_LOADED.contains(&exit) => {
@@ -608,6 +617,19 @@ impl Pool {
                 }
                 (None, _) => format!("it ended before PHP was loaded: {exit}{said}"),
             };
+            let serves = php.current.is_none() && php.trial == Trial::Over;
+            if is_killed && serves && php.killed < MOST_KILLED {
+                // That says nothing of PHP: requests wait for the next one, as if it had been killed later.
+                php.killed += 1;
+                let asked = php.next.take().map_or(Vec::new(), |next| next.asked);
+                let about = about_pool(&self.name);
+                tell!(
+                    error,
+                    about,
+                    "the pool's PHP master was killed: {cause}; it starts again at once"
+                );
+                return self.begin(asked, context);
+            }
             return self.give_up(cause, now, context.news);
         }
         php.old.retain(|(old, _)| *old != id);
@@ -723,29 +745,6 @@ fn warm(
     Some(Stage::Warm { number })
 }
 
-/// Why a PHP program has ended without weir-php in it.
-fn not_loaded(program: &Path, object: &Path, words: &str) -> String {
-    let loader = words.split(" / ").find(|line| {
-        ["ld.so: ", "symbol lookup error", "error while loading"]
-            .iter()
-            .any(|text| line.contains(text))
-    });
-    let said = loader.map_or(String::new(), |line| {
-        format!("; the loader's message: {line}")
-    });
-    let profile = match weir_machine::php::apparmor_profile(program) {
-        Some(name) => {
-            format!("; the AppArmor profile {name} is enforced for it and may forbid that")
-        }
-        None => String::new(),
-    };
-    format!(
-        "{} has run without weir-php, and has ended: {} was not loaded (LD_PRELOAD, ld.so(8)){said}{profile}",
-        program.display(),
-        object.display()
-    )
-}
-
 fn done(id: u32, done: bool, text: &str) -> ToGateway {
     ToGateway::ActionDone {
         id,
@@ -753,10 +752,6 @@ fn done(id: u32, done: bool, text: &str) -> ToGateway {
         text: text.to_owned(),
     }
 }
-
-/// How a PHP program ends if weir-php was not loaded into it: php-fpm, php-cgi and php refuse weir's argument, and the loader
-/// ends a program if a symbol is missing. weir-php itself never ends like this before PHP is loaded.
-const NOT_LOADED: [Exit; 3] = [Exit::Code(64), Exit::Code(1), Exit::Code(127)];
 
 /// A master that has not loaded PHP after this time counts as failed.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);

@@ -1,5 +1,7 @@
 //! Roots that move, and programs without weir-php.
 
+use std::path::Path;
+
 use super::*;
 use weir_machine::php::Program;
 use weir_sys::limits::OpenFiles;

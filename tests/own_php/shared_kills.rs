@@ -1,0 +1,126 @@
+//! Processes that load PHP for several pools, and masters, are killed at random: no request is lost that can be run again. With
+//! `WEIR_CONFORMANCE` in the environment (`make conformance`) this takes a minute.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use weir_test::{Chance, php, process::Process, wait_for, wait_until, weir::request};
+
+use super::{
+    masters, setup,
+    shared_load::{ask, extension, pools, signal, templates},
+};
+
+/// Processes are killed this often.
+const EVERY: Duration = Duration::from_millis(100);
+
+#[test]
+fn killing_at_random_loses_no_request_that_can_be_run_again() {
+    let kills = match std::env::var_os("WEIR_CONFORMANCE") {
+        Some(_) => 600,
+        None => 20,
+    };
+    let names = [("a", ""), ("b", ""), ("c", ""), ("d", "")];
+    let weir = pools(&names).start();
+    for (host, _) in names {
+        ask(&weir, host, "/pid.php");
+    }
+    let done = AtomicBool::new(false);
+    let mut chance = Chance(u64::from(std::process::id()));
+    let (mut of_templates, mut of_masters) = (0, 0);
+    let answers = thread::scope(|scope| {
+        let clients = names.map(|(host, _)| {
+            let (weir, done) = (&weir, &done);
+            scope.spawn(move || {
+                let mut statuses = Vec::new();
+                while !done.load(Relaxed) {
+                    let answer = weir.request("GET", "/pid.php", &[("Host", host)], b"");
+                    statuses.push(answer.status);
+                }
+                statuses
+            })
+        });
+        let began = Instant::now();
+        for round in 1..=kills {
+            let templates = templates(&weir);
+            let is_template = !templates.is_empty() && chance.below(3) == 0;
+            let victims = match is_template {
+                true => templates,
+                false => masters(&weir),
+            };
+            if !victims.is_empty() {
+                let victim = &victims[chance.below(victims.len())];
+                let pid = Pid::from_raw(victim.pid.cast_signed()).expect("a process id");
+                // It may have ended by itself.
+                let is_killed = kill_process(pid, Signal::KILL).is_ok();
+                of_templates += usize::from(is_killed && is_template);
+                of_masters += usize::from(is_killed && !is_template);
+            }
+            thread::sleep((EVERY * round).saturating_sub(began.elapsed()));
+        }
+        done.store(true, Relaxed);
+        clients.map(|client| client.join().expect("a client"))
+    });
+    let all: Vec<u16> = answers.concat();
+    let lost: Vec<&u16> = all.iter().filter(|status| **status != 200).collect();
+    println!(
+        "{} requests; killed: {of_templates} templates, {of_masters} masters; lost: {}",
+        all.len(),
+        lost.len()
+    );
+    assert!(all.len() > 40 && of_masters > 0 && of_templates > 0);
+    assert!(lost.is_empty(), "{lost:?} of {}", all.len());
+    for (host, _) in names {
+        ask(&weir, host, "/pid.php");
+    }
+}
+
+/// An extension that starts only when a file is gone.
+const WAITS: &str = r#"
+#include <unistd.h>
+#include "php.h"
+static PHP_MINIT_FUNCTION(waits)
+{
+    while (access("GATE", F_OK) == 0) {
+        usleep(5000);
+    }
+    return SUCCESS;
+}
+zend_module_entry waits_module_entry = {STANDARD_MODULE_HEADER, "waits", NULL, PHP_MINIT(waits), NULL, NULL, NULL, NULL, "1",
+    STANDARD_MODULE_PROPERTIES};
+ZEND_GET_MODULE(waits)
+"#;
+
+#[test]
+fn requests_wait_for_the_next_master_if_one_is_killed_while_it_loads_php() {
+    let setup = setup("").window();
+    let gate = setup.folder().join("gate");
+    let source = WAITS.replace("GATE", &gate.display().to_string());
+    let (_folder, object) = extension("waits", &source);
+    let lines = format!("php_define = {{ extension = \"{}\" }}\n", object.display());
+    let weir = setup.pool(&php::own(1, &lines)).start();
+    super::pid(&weir);
+    // Its name comes with PHP.
+    let next = |known: &[Process]| {
+        wait_for("the next master", || {
+            let all = weir.processes().into_iter();
+            all.filter(Process::runs).find(|one| !known.contains(one))
+        })
+    };
+    let known = weir.processes();
+    fs::write(&gate, "").unwrap();
+    signal(&masters(&weir)[0], Signal::KILL);
+    let loads = next(&known);
+    let mut client = weir.client();
+    client.send(request("GET", "/pid.php", &[], b""));
+    wait_until("the request waits", || weir.busy_and_waiting().1 == 1);
+    signal(&loads, Signal::KILL);
+    next(&[known, vec![loads]].concat());
+    fs::remove_file(&gate).unwrap();
+    client.response_to("GET").expect(200);
+}
