@@ -116,7 +116,7 @@ static bool next_order(struct order *order)
 	bool has_all = length == (ssize_t)sizeof order->number && part && part->cmsg_type == SCM_RIGHTS &&
 		       part->cmsg_len == CMSG_LEN(sizeof order->descriptors);
 	if (!has_all) {
-		/* As without open descriptors; the master sees that this process is gone. */
+		/* Probably this process has no free descriptor. It ends, and the master notices that. */
 		return false;
 	}
 	memcpy(order->descriptors, CMSG_DATA(part), sizeof order->descriptors);

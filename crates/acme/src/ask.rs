@@ -1,6 +1,6 @@
 //! Asks the application whether a name may have a certificate.
 //!
-//! Only the status of its answer counts. The rest of it is read by nobody.
+//! Only the status of its answer counts. weir does not read the rest.
 
 use std::{sync::Arc, time::Duration};
 

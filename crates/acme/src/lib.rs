@@ -11,9 +11,9 @@
 //! ├── nodes/       which nodes there are
 //! └── locks/       who makes or renews what at the moment
 //! ```
-//! Files are replaced as a whole ([`Draft`]): a reader sees the earlier one or the new one. Keys are for their owner alone. Who
-//! makes something holds its [`Lock`]; the lock of a node that was killed ends by itself. Key and chain become one pair
-//! ([`install_pair`]), also if their writer is killed.
+//! Files are replaced as a whole ([`Draft`]): a reader sees the earlier one or the new one. Keys are for their owner
+//! alone. A node that makes something holds its [`Lock`]; the lock of a killed node expires. Key and chain become one
+//! pair ([`install_pair`]), also if their writer is killed.
 //!
 //! Nothing here reads the private key of a server.
 #![forbid(unsafe_code)]

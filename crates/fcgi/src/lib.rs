@@ -52,10 +52,10 @@
 //!
 //! The specification leaves choices; these were made for existing applications, PHP first.
 //!
-//! - **Nothing is padded** but what [`server::stderr`] writes. FastCGI 1.0 §3.3 recommends contents aligned to 8 bytes, for readers that work in place.
-//!   PHP copies what it reads, and reads the padding of each `FCGI_STDIN` record with a system call of its own; after
-//!   the empty `FCGI_PARAMS` record it does not expect padding at all. It also refuses a record whose content and
-//!   padding together pass 65,535 bytes, so that padding would cost room too.
+//! - **Only [`server::stderr`] pads** its records. FastCGI 1.0 §3.3 recommends contents aligned to 8 bytes, for readers
+//!   that work in place. PHP copies what it reads, and reads the padding of each `FCGI_STDIN` record with a system call
+//!   of its own; after the empty `FCGI_PARAMS` record it does not expect padding at all. It also refuses a record whose
+//!   content and padding together pass 65,535 bytes, so that padding would cost room too.
 //! - **A pair stays in one record where it can.** PHP decodes each `FCGI_PARAMS` record on its own and closes the
 //!   connection on a pair that continues in the next. [`client::Params`] therefore begins a record rather than cut a
 //!   pair. A pair that is longer than a record cannot reach PHP: compare [`nv::encoded_len`] with [`MAX_CONTENT`]
@@ -64,7 +64,7 @@
 //! - **Types above 11 are refused**, unless both sides have agreed on them:
 //!   [`client::ResponseDecoder::allow_extensions`], [`client::extension`].
 //! - **One request at a time on a connection.** PHP never multiplexes, and a client that did would make one request
-//!   wait for another's reader. [`server::RequestDecoder`] tells of a second request, to be refused.
+//!   wait for another's reader. [`server::RequestDecoder`] reports a second request, which the caller refuses.
 //!
 //! # Limits
 //!

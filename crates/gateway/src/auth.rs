@@ -1,8 +1,8 @@
 //! Basic authentication (RFC 7617) by files of users and hashed passwords (`basic_auth`).
 //!
-//! A password takes long to verify, by design. So this happens on blocking threads, a few at a time ([`Turns`]), and a user
-//! who has shown his password is remembered for some minutes, by a keyed hash. When the file changes, it is read again, and
-//! all users are forgotten. Reactors never read the file.
+//! A password takes long to verify, by design. So this happens on blocking threads, a few at a time ([`Turns`]). After
+//! a successful check weir remembers the user for some minutes, by a keyed hash. When the file changes, it is read
+//! again, and all users are forgotten. Reactors never read the file.
 
 use std::{
     collections::HashMap,

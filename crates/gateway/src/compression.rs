@@ -11,7 +11,8 @@
 //! | more in memory | by a thread, before the head is sent | exact |
 //! | anything else | while it is sent ([`stream`]) | not known: chunks |
 //!
-//! If there is no memory or thread for it, if it fails, or if it does not become smaller, the answer is sent as it is.
+//! If there is no memory or thread for the compression, if it fails, or if the answer does not become smaller, the
+//! answer is sent as it is.
 
 mod counts;
 mod kept;

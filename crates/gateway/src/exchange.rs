@@ -5,7 +5,7 @@
 //!                 ▲                    │
 //!                 └── local redirect ◄─┘   any step may refuse; `refuse` turns that into an answer
 //! ```
-//! [`begin`] takes the first of them at once. Most requests for files end there. All that must wait needs a future.
+//! [`begin`] takes the first steps at once. Most requests for files end there. A step that must wait needs a future.
 
 mod checks;
 mod guards;

@@ -1,5 +1,5 @@
-//! One request at one worker: writes it, reads the response, and handles what is left of it when the request ends
-//! early.
+//! One request at one worker: writes the request, reads the response, and handles the rest of the response when the
+//! request ends early.
 //!
 //! A [`Run`] owns the worker's lease and connection from the first sent byte to END_REQUEST. If it is dropped
 //! earlier, because the client left, the script is not stopped: a separate task reads and discards the rest. So the

@@ -1,10 +1,10 @@
 //! Static files: from an open file to the answer of RFC 9110.
 //!
-//! A [`LoadedFile`] is a file as it was when it was opened, with the precompressed files beside it, and its bytes if it is
-//! small; threads that wait for the disk make it, too. The reactor that uses it makes a [`FileEntry`] of it, with all parts of
-//! its answer that do not depend on the request: headers and validators. [`serve`] chooses from
-//! these for a request: representation (`Accept-Encoding`), conditions, ranges. What is compressed on its way to the client
-//! is `compression`'s.
+//! A [`LoadedFile`] is a file as it was when it was opened, with the precompressed files beside it, and its bytes if it
+//! is small; threads that may wait for the disk can make one. The reactor that uses it makes a [`FileEntry`] of it,
+//! with all parts of its answer that do not depend on the request: headers and validators. [`serve`] chooses from these
+//! for a request: representation (`Accept-Encoding`), conditions, ranges. `compression` compresses answers on their way
+//! to the client.
 //!
 //! The open descriptor keeps the same file even if its name is changed to another file. If the file shrinks while it
 //! is sent, the sender cuts the connection.

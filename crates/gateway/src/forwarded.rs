@@ -1,7 +1,8 @@
-//! Whom a request is from, if a trusted proxy says it in fields: `X-Forwarded-For`, `-Proto` and `-Host`, or `Forwarded`.
+//! The client of a request, if a trusted proxy names it in fields: `X-Forwarded-For`, `-Proto` and `-Host`, or
+//! `Forwarded`.
 //!
-//! Others cannot say it: their fields are removed, so that no script believes them. A request without these fields costs
-//! nothing here.
+//! These fields are removed from requests of all other clients, so that no script believes them. A request without
+//! these fields costs nothing here.
 
 use std::{net::IpAddr, rc::Rc};
 

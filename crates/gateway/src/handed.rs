@@ -1,9 +1,9 @@
-//! Idle connections go from a gateway that drains to the one that follows. So none is closed at the moment in which its
-//! client, such as a web server in front that keeps connections, sends the next request over it.
+//! Idle connections go from a gateway that drains to the one that follows. So weir does not close a connection at the
+//! moment in which its client, for example a web server that keeps connections, sends the next request.
 //!
-//! The manager makes the channel. Each message is one connection, and what the next gateway must know of it. Only those are
-//! given of which their socket and their peer's address are all: no TLS, nothing that a proxy has said. The others are
-//! closed, as all are if no gateway follows or it does not take them.
+//! The manager makes the channel. Each message is one connection with the data that the next gateway needs. Only
+//! connections without further state are handed over: no TLS, and no client's address from a proxy. All others are
+//! closed. If no gateway follows, or it does not accept them, all are closed.
 
 use std::{
     io,

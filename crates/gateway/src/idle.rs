@@ -1,4 +1,4 @@
-//! Idle connections: of each, its reactor keeps the socket and a small record, and no task.
+//! Idle connections: for each, the reactor keeps the socket and a small record, but no task.
 //!
 //! ```text
 //! task of a connection ─► Detached ─► this list ─► something came: a task again

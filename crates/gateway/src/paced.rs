@@ -1,9 +1,11 @@
-//! The speed of an answer (`bandwidth`): the same parts of its body, at most so many bytes a second. Any carrier sends them.
+//! The speed of an answer (`bandwidth`): passes the parts of its body on at a limited number of bytes a second, for any
+//! carrier.
 //!
-//! No worker waits for that: what a script answers is stored as for any slow client ([`super::read_ahead`]). While a body waits
-//! for its time, nothing is written, so this is no client that reads too slowly (`send_timeout`).
+//! No worker waits for this: the answer of a script is stored as for any slow client ([`super::read_ahead`]).
+//! `send_timeout` does not count while a body waits for its time.
 //!
-//! As nginx's `limit_rate`, but smoother: a tenth of a second's bytes go at once, also at the beginning.
+//! This is like nginx's `limit_rate`, but smoother: the bytes of a tenth of a second are sent at once, also at the
+//! beginning.
 
 use std::{
     fmt,

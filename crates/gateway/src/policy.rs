@@ -8,12 +8,13 @@
 //!
 //! # Sessions
 //!
-//! Many visitors may have one address: that of a company, or of a proxy that is not in `trusted`. So requests of one client are
-//! also told apart by their session ([`session`]): by its cookie, or by all cookies if it has none that weir knows. Cookies are what the
-//! client says, so the rule is that **an invented session brings nothing**: sessions divide only what their client has. A client
-//! has its turns and its share of the workers, however many sessions it names. Among its own requests the oldest is next; only
-//! a session that already has its share of the workers is passed by while others wait. Who invents a session for each request is
-//! never passed by, and has exactly what requests without cookies have.
+//! Many visitors may have one address: that of a company, or of a proxy that is not in `trusted`. So weir also
+//! distinguishes requests of one client by their session ([`session`]): by the session's cookie, or by all cookies if
+//! none is known to be of a session. A client can invent cookies, so the rule is that **an invented session has no
+//! advantage**: sessions divide only the share of their client. A client has its turns and its share of the workers,
+//! however many sessions it names. Its oldest request is next, but a session that already has its share of the workers
+//! is skipped while other sessions of this client wait. A client that invents a session for each request is never
+//! skipped, and gets exactly what requests without cookies get.
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},

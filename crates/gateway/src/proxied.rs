@@ -1,7 +1,7 @@
 //! Connections that a proxy passes on with the PROXY protocol: the header is read before anything else, also before the
 //! connection has a place in the reactor's list.
 //!
-//! [`weir_semantics::proxy_protocol`] says what the bytes mean. Not one byte behind the header is read.
+//! [`weir_semantics::proxy_protocol`] parses the bytes. No byte after the header is read.
 
 use std::{future::poll_fn, net::SocketAddr, sync::Arc};
 

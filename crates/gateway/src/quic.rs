@@ -1,7 +1,8 @@
-//! HTTP/3: the UDP sockets of each reactor, and who gets a connection over them.
+//! HTTP/3: the UDP sockets of each reactor, and which clients get a connection.
 //!
-//! As over TCP, the census says whether there is room. A connection stays on the reactor whose socket got its first datagram. When
-//! another gateway follows, it reads the sockets, and passes on what belongs to connections of this one (`weir_net::quic`).
+//! As over TCP, `census` decides whether there is room. A connection stays on the reactor whose socket got its first
+//! datagram. After a reload the next gateway reads the sockets, and passes datagrams of this gateway's connections on
+//! (`weir_net::quic`).
 
 use std::{
     cell::Cell,

@@ -1,11 +1,11 @@
 //! How many requests each client has sent: a table of fixed size, shared by all reactors.
 //!
-//! A limit is a leaky bucket in the form of GCRA: of each client there is one time, at which it will have its whole burst
-//! again. A request moves that time by one interval, and is refused if it would be too far away. nginx's `limit_req` with
-//! `nodelay` lets the same requests pass.
+//! A limit is a leaky bucket in the form of GCRA: each client has one timestamp, at which its whole burst will be
+//! available again. A request moves the timestamp by one interval, and is refused if the result is too far in the
+//! future. nginx's `limit_req` with `nodelay` accepts the same requests.
 //!
-//! The table has sets of a few places. Each client belongs to one set. If that is full, the client is forgotten whose time
-//! is the earliest: it may send the most, and has the least to gain from being forgotten.
+//! The table has sets of a few places. Each client belongs to one set. If the set is full, the client with the earliest
+//! timestamp is dropped: it is furthest from its limit, so it gains least by this.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,7 +1,7 @@
 //! Whether weir can serve: what `/readyz` tells load balancers, which then send requests to other machines.
 //!
-//! A machine of many sites is ready as long as one of its pools can serve: the others of it must not leave because of one. What
-//! is wrong with a pool is a problem in the status.
+//! A machine with many sites is ready as long as one of its pools can serve: one broken pool must not take the other
+//! sites off the balancer. The status shows problems of each pool.
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 

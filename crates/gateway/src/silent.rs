@@ -11,19 +11,21 @@
 //!
 //! # Why
 //!
-//! A connection that says nothing costs its client nearly nothing, so whoever wants to keep others out opens many. Whatever order is
-//! taken, he can have those of others closed in place of his own, unless it looks at where they come from. With the network first, he
-//! closes only his own as long as others have fewer, and one client that is slow loses nothing. To be the fullest, he must hold more in
-//! each of his networks than anybody else, so a thousand addresses with two connections each still close each other before they close
-//! the only one of a visitor. Datagrams of QUIC in a victim's name do not count for him: near the limit their sender must show himself
-//! (Retry).
+//! A silent connection costs its client nearly nothing, so an attacker who wants to keep others out opens many. If the
+//! order did not depend on networks, the attacker's new connections would close those of other clients. With this order
+//! they close connections of the attacker's own network, as long as other networks have fewer, and a single slow client
+//! loses nothing. Even an attacker with a thousand addresses and two connections from each closes his own connections
+//! before the only connection of a visitor. QUIC datagrams with a forged address do not count for that address: near
+//! the limit the sender must prove its address (Retry).
 //!
-//! Within a network, whose clients cannot be told apart, those that came before a flood are kept: the newest go. That would also close
-//! a visitor who has connected a moment ago, and whose head is on its way, for the attacker's next connection. So the youngest
-//! are left alone, and if there are only such, the oldest of them goes: each has as long as the flood takes to fill the table.
+//! weir cannot distinguish clients of one network. Within a network it closes the newest connections, so that those
+//! from before a flood stay. But the newest may be a visitor's, whose head is on its way. So connections younger than
+//! [`GRACE`] are spared. If all are that young, the oldest of them is closed: each then had as much time as the flood
+//! took to fill the table.
 //!
-//! Connections with requests come after silent ones that are not young, since their clients are known to be served. An attacker can ask
-//! once and then rest; but that is work that other limits count, and it brings him to the end of a list in which the longest go first.
+//! Connections with requests come after silent ones that are not young, since their clients are known to be served. An
+//! attacker can send one request and then stay idle, but other limits count such requests, and idle connections are
+//! closed too, those that were idle longest first.
 
 use std::{
     collections::{BinaryHeap, HashMap},

@@ -1,7 +1,7 @@
 //! The connections of a reactor: a list, and the sweep that watches their deadlines.
 //!
-//! Every [`SWEEP`] a reactor looks at those of its connections that have a deadline which may have passed
-//! ([`weir_http::watch`]), so no request needs its own timer. Connections without a task are in [`super::idle`].
+//! Every [`SWEEP`] a reactor looks at its connections whose deadline may have passed ([`weir_http::watch`]), so no
+//! request needs its own timer. Connections without a task are in [`super::idle`].
 //!
 //! So timeouts of clients are exact to 200 ms. At the deadline of a write, weir asks the kernel once more whether bytes have left
 //! meanwhile (`SIOCOUTQ`), and then continues to wait.

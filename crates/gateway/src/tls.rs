@@ -1,4 +1,4 @@
-//! TLS as the gateway has it: what sites say of certificates, and what requests and scripts learn of a connection.
+//! TLS in the gateway: settings of sites about certificates, and what requests and scripts learn about a connection.
 
 use std::{collections::HashMap, os::fd::AsFd, path::PathBuf, sync::Arc};
 

@@ -1,9 +1,9 @@
-//! A proxy that is not in `trusted`: it says with most of its requests who the client is, and weir does not believe it. So all of its
-//! visitors are one client for logs, limits and the queue, and operators must know it.
+//! Finds a proxy that is missing in `trusted`: most of its requests name the client, but weir does not believe them. So
+//! all of its visitors count as one client for logs, limits and the queue, and operators must know this.
 //!
-//! Anybody can send such fields. So a peer is named only if it sends them with most of its requests and makes up a good part of all of
-//! weir's; and only a few peers are counted. Nothing is counted until somebody sends such a field. A count that another reactor is
-//! just making is left out: shares are not changed by that.
+//! Anybody can send such fields. So weir reports a peer only if most of its requests have such fields, and if it sends
+//! a good part of all requests. Only a few peers are counted, and nothing is counted before the first such field. A
+//! reactor skips a count while another reactor is counting, because this does not change the shares.
 
 use std::{
     sync::{

@@ -1,5 +1,5 @@
-//! Requests whose body is being read: a client that sends it slowly is seen while it does. Only bodies that did not come with
-//! their head are noted, so that others cost nothing.
+//! Requests whose body is being read, so that operators see slow uploads while they run. Bodies that arrived with their
+//! head are not recorded and cost nothing.
 
 use std::{
     collections::HashMap,

@@ -1,8 +1,8 @@
 //! The state of a client connection of any protocol: its phase, its deadlines, and what its request does.
 //!
 //! The carrier of the connection, the steps of its request and the reactor's sweeper share it. The sweeper wakes the
-//! connection when one of its deadlines has passed, so that no request needs a timer of its own. It looks at a connection
-//! only when one of them may have passed: [`crate::watch`].
+//! connection when one of its deadlines has passed, so that no request needs a timer of its own. It looks at a
+//! connection only when a deadline may have passed: [`crate::watch`].
 
 use std::{
     cell::{Cell, OnceCell},

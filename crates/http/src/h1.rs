@@ -7,10 +7,10 @@
 //!     │                     │ the client has left    │                                 │
 //!     └─────────────────────┴────────────────────────┴──► Closing ◄────────────────────┘
 //! ```
-//! - `Reading`: between two requests, or within a head. An idle connection has its socket and this struct, and no buffer:
-//!   all connections of a reactor read into the same one, and only bytes that cannot be used yet are copied.
+//! - `Reading`: between two requests, or within a head. An idle connection has its socket and this struct, but no
+//!   buffer: all connections of a reactor read into the same buffer, and only bytes that cannot be used yet are copied.
 //! - `Steps`: the exchange works for a request that it could not answer at once. The carrier gives it the body when it
-//!   asks for it, and watches the client while a script runs. What the client sends meanwhile is kept.
+//!   asks for it, and watches the client while a script runs. Bytes that the client sends meanwhile are kept.
 //! - `Sending`: the answer. Usually the kernel takes all of it at once; then there is no such state. A source that
 //!   still reads the request's body gets it here, too.
 //! - `Closing`: in a box, because it is rare. A tunnel (CONNECT) also ends the connection like this.

@@ -712,7 +712,7 @@ impl<X: Front> Future for Connection<X> {
     }
 }
 
-/// Whether the client has closed the connection because it needs it no more: it has all that it has not refused.
+/// Whether the client has closed the connection without an error: then it has all answers, except those that it refused.
 fn is_peaceful(reason: &ConnectionError) -> bool {
     match reason {
         ConnectionError::ApplicationClosed(close) => {

@@ -1,8 +1,8 @@
 //! One request, as its carrier and the steps of the exchange see it: its body, what it waits for, its interim answers.
 //!
-//! Both run on the same reactor, and the carrier polls the steps. So neither wakes the other: after each poll the carrier
-//! looks at what the steps want, and after it has brought something it polls them again. A connection may have many
-//! requests at once, each with a state of its own.
+//! Both run on the same reactor, and the carrier polls the steps. So neither wakes the other: after each poll the
+//! carrier looks at what the steps want, and polls them again when it has it. A connection may have many requests at
+//! once, each with a state of its own.
 
 use std::{
     cell::{Cell, RefCell},

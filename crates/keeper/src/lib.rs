@@ -6,12 +6,12 @@
 //!        ── "make a key for these names", an empty file ─►
 //!        ◄── a request, or a certificate of the local CA ──
 //! ```
-//! The manager opens the files as root and never reads them. The keeper reads them, keeps the keys in its memory and gives
-//! nobody a byte of them. It has a user number of its own, opens no file and no socket (`weir_sys::sandbox`), and cannot be
-//! inspected by processes of other users. What a gateway that was taken over can do: have handshakes signed while it runs,
-//! and nothing else ([`weir_tls::may_sign`]).
+//! The manager opens the files as root and never reads them. The keeper reads them, keeps the keys in its memory and
+//! gives nobody a byte of them. It has a user number of its own, opens no file and no socket (`weir_sys::sandbox`), and
+//! cannot be inspected by processes of other users. A compromised gateway can have handshakes signed while it runs, and
+//! nothing else ([`weir_tls::may_sign`]).
 //!
-//! [`run`] is the process. [`ToKeeper`] and [`FromKeeper`] are what the manager says and hears; the channels of reactors
+//! [`run`] is the process. [`ToKeeper`] and [`FromKeeper`] are the messages with the manager; the channels of reactors
 //! have [`weir_tls::Question`] and [`weir_tls::Answer`].
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! New keys, and what is public of them: requests for certificates, and certificates of weir's local authority.
+//! New keys, and their public part: requests for certificates, and certificates of weir's local authority.
 //!
 //! A new key goes to the descriptor that the manager has opened for it, and nowhere else. Keys are for ECDSA with P-256, which
 //! every client knows.

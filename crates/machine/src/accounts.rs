@@ -1,8 +1,9 @@
 //! Users and groups for a configuration with many pools, each with a user of its own.
 //!
-//! The C library reads /etc/passwd and /etc/group from the beginning for each question, so a thousand users of a thousand
-//! pools would take a second. Here both files are read once, if they are the place where users are looked up first
-//! (nsswitch.conf(5)) and no other place can add a user to more groups. Whatever they do not have is asked of the C library.
+//! The C library reads /etc/passwd and /etc/group from the beginning for each question, so a thousand users of a
+//! thousand pools would take a second. Here both files are read once, if they are the place where users are looked up
+//! first (nsswitch.conf(5)) and no other place can add a user to more groups. For everything else the C library is
+//! asked.
 
 use std::{
     collections::HashMap,

@@ -5,9 +5,9 @@
 //!           request ─────►         ◄─ answer to a challenge ─         (tries the name at the gateway)
 //!                          gateway ◄─ the answer ─ manager ◄─ chain ─ weir: acme
 //! ```
-//! The process that talks to authorities has no key of a server; this one parses nothing that an authority sends. Chain and key go
-//! to the folder of certificates, and from there they are used as all changed files are. What does not succeed is tried again,
-//! later each time. Nodes that share the folder take turns by a lock for each certificate.
+//! The process that talks to authorities has no key of a server; the manager parses nothing that an authority sends.
+//! Chain and key go to the folder of certificates, where they are noticed like all changed files. weir repeats an order
+//! that fails, with growing pauses. Nodes that share the folder take turns by a lock for each certificate.
 
 mod account_key;
 mod challenges;

@@ -1,8 +1,9 @@
-//! The certificates of a generation: given to the keeper and to gateways, and given anew when their files change.
+//! The certificates of a generation: given to the keeper and to gateways, and given again when their files change.
 //!
-//! The manager opens the files with its own rights and reads none of them: the keeper does, and tells the chain, which is
-//! public. With `key_isolation = false` the gateway gets the open files instead. Files that have changed ([`changes`]) are looked
-//! at several times a second. A pair that does not fit together is nearly always half written, so it is tried again before anybody is told.
+//! The manager opens the files with its own rights, but does not read them. The keeper reads them and returns the
+//! chain, which is public. With `key_isolation = false` the gateway gets the open files instead. weir checks for
+//! changed files ([`changes`]) several times a second. If a chain and its key do not fit together, somebody is usually
+//! just writing them, so weir tries again before it reports this.
 
 mod changes;
 mod installed;

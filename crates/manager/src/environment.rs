@@ -1,7 +1,7 @@
-//! What other processes get of weir's own environment.
+//! Which variables of weir's environment other processes get.
 //!
-//! It may contain secrets: tokens for `dns_command`, keys that `[egress]` names. Pools must not have the latter, and nobody
-//! needs what the service manager tells weir alone.
+//! It may contain secrets: tokens for `dns_command`, keys that `[egress]` names. Pools must not get these keys, and no
+//! other process needs the variables that the service manager sets for weir.
 
 use std::{env, ffi::OsStr, ffi::OsString, os::unix::ffi::OsStrExt};
 

@@ -12,14 +12,14 @@
 //! ends when all is finished
 //! ```
 //!
-//! Until Yours nothing is taken away from the old weir. If the new one says Failed, ends, or takes too long, the old one
-//! goes on.
+//! Until Yours the old weir keeps everything. If the new one sends Failed, ends, or takes too long, the old one
+//! continues.
 //!
 //! The messages go between two versions of weir, so they are JSON, in which a version may add fields. Each side checks
 //! [`HANDOVER`] first. Both trust each other: they are the same user, and the old one has started the new one.
 //!
-//! Something outside may watch the process that it started: a container ends with its process 1, and a shell or runit waits
-//! for its child. That process then stays ([`anchor`]).
+//! A program outside may watch the process that it has started: a container ends with its process 1, and a shell or
+//! runit waits for its child. That process then stays ([`anchor`]).
 
 mod anchor;
 mod predecessor;

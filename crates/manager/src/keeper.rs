@@ -1,8 +1,8 @@
 //! The keeper as the manager sees it: a process, its channel, and the numbers of the keys that it has.
 //!
-//! It is started for the first configuration whose certificates need it, and serves all gateways. If it dies, it is started
-//! again, and each generation gives it its certificates anew (`certificates`). Handshakes fail meanwhile; connections go
-//! on.
+//! It is started for the first configuration whose certificates need it, and serves all gateways. If it dies, it is
+//! started again, and each generation gives it its certificates again (`certificates`). Handshakes fail meanwhile; open
+//! connections continue.
 //!
 //! The manager's thread does not wait for it, because PHP and operators need that thread: a question returns an [`Answer`],
 //! which is there later. A keeper that has not answered for [`LIMIT`] is killed, and its questions have failed.

@@ -1,5 +1,5 @@
-//! The files of a configuration's logs. Those that were made for a configuration that does not take effect are removed again,
-//! unless something was written to them.
+//! The files of a configuration's logs. If a configuration does not take effect, the files that were made for it are
+//! removed, unless something was written to them.
 
 use std::{
     cell::RefCell,

@@ -1,9 +1,9 @@
 //! Recognizes processes that the kernel has killed because it was out of memory.
 //!
-//! Such a death looks like any SIGKILL, and often weir has sent one as well, a moment too late. The kernel counts its
-//! kills (`oom_kill` in memory.events and memory.oom_control of our control group, cgroups(7); for the whole machine
-//! in proc_vmstat(5) if neither exists). Each death by SIGKILL is matched with one of the recently counted kills, as
-//! long as there are any.
+//! Such a death looks like any SIGKILL, and often weir itself sent a SIGKILL a moment later. The kernel counts its
+//! kills (`oom_kill` in memory.events and memory.oom_control of our control group, cgroups(7); for the whole machine in
+//! proc_vmstat(5) if neither exists). Each death by SIGKILL is matched with one of the recently counted kills, as long
+//! as there are any.
 
 use std::{
     cell::{Cell, RefCell},

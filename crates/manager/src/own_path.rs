@@ -1,4 +1,4 @@
-//! Paths of unix sockets that weir has made: they are removed when nothing has them any more.
+//! Paths of unix sockets that weir has made: weir removes them when no configuration uses them any more.
 
 use std::{
     cell::Cell,

@@ -1,4 +1,4 @@
-//! How this process was started: its program, which an upgrade starts again, and what it was given.
+//! How this process was started: its program, which an upgrade starts again, and the sockets that it was given.
 
 use std::{
     env,

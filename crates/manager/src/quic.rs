@@ -1,5 +1,5 @@
-//! What gateways share for QUIC: the secret of the IDs of connections, and the inboxes by which datagrams reach the gateway whose
-//! connection they belong to.
+//! What gateways share for QUIC: the key of connection IDs, and the inboxes through which datagrams reach the gateway
+//! of their connection.
 
 use std::{
     io,

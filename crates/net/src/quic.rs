@@ -5,9 +5,10 @@
 //!                                                            └─► another reactor's inbox, or another gateway's
 //! inbox ──────► datagram ─► Endpoint of a listener ─► Connection ─► UDP socket
 //! ```
-//! Each reactor has UDP sockets of its own for each listener, among which the kernel distributes datagrams by their addresses. A client
-//! whose address has changed may reach another reactor; and after a reload the sockets are read by the next gateway. Such datagrams are
-//! passed on, as IDs of connections say where these live ([`Ids`]). A connection sends through its own copy of the socket.
+//! Each reactor has UDP sockets of its own for each listener, among which the kernel distributes datagrams by their
+//! addresses. A client whose address has changed may reach another reactor; and after a reload the sockets are read by
+//! the next gateway. Such datagrams are passed on: a connection's ID names its gateway and reactor ([`Ids`]). A
+//! connection sends through its own copy of the socket.
 
 mod connection;
 mod endpoint;

@@ -1,8 +1,8 @@
 //! A socket with TLS: moves the bytes of a [`Session`], and gives files to it.
 //!
-//! A write is done when the kernel has what it became. Until then the caller tries again with the same bytes, as with
-//! any other socket, so that everything that counts bytes or waits for the client works as without TLS. A reactor reads
-//! all sockets into the same buffer.
+//! A write is done when the kernel has the encrypted bytes. Until then the caller tries again with the same bytes, as
+//! with any other socket, so that everything that counts bytes or waits for the client works as without TLS. A reactor
+//! reads all sockets into the same buffer.
 
 use std::{
     cell::RefCell,

@@ -1,6 +1,6 @@
-//! What weir writes about itself, in all of its processes: the error log and its events, the logs of requests, the trace,
-//! metrics, counts and rates, what workers do, the formats of a pool's status, and output for the person who runs a
-//! command; and the clock by which it measures.
+//! What weir writes about itself, in all of its processes: the error log and its events, the logs of requests, the
+//! trace, metrics, counts and rates, what workers do, the formats of a pool's status, output for the person who runs a
+//! command, and the clock.
 //!
 //! It decides nothing about requests, pools or workers. Each report has its subject ([`error_log::About`]).
 #![forbid(unsafe_code)]

@@ -1,10 +1,10 @@
 //! The current and past requests of each worker of a pool: the figures of PHP-FPM's status page and of
 //! `fpm_get_status()`.
 //!
-//! Each worker has a [`WorkerScore`]. Only who has the right to use the worker writes it, by plain stores, without a lock: a
-//! number that is odd meanwhile tells readers that they have to look again. A request is stored by copying a few short texts
-//! into memory of the score. References to the request's own texts would keep the client's buffer as long as the worker is
-//! idle.
+//! Each worker has a [`WorkerScore`]. Only the holder of the worker's lease writes it, by plain stores, without a lock.
+//! A counter that is odd during a write tells readers to read again. A request is stored by copying a few short texts
+//! into memory of the score. References to the request's own texts would keep the client's buffer as long as the worker
+//! is idle.
 
 use std::{
     ops::Deref,

@@ -1,4 +1,4 @@
-//! Limits how often a line is logged that strangers can cause as often as they like.
+//! Limits how often a line is logged if strangers could cause it without end.
 
 use std::{
     fmt,

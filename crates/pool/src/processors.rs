@@ -5,13 +5,15 @@
 //! do, and neither depends on these programs:
 //!
 //! - what the pool's workers themselves use of the processors,
-//! - how much of their time scripts **wait**: the time in which they slept, beside the time in which they ran. The time in
-//!   which they wanted a processor and had none is left out. It says how many others want one, and nothing of scripts.
+//! - how much of their time scripts **wait**: the time in which they slept, beside the time in which they ran. The time
+//!   in which they wanted a processor and had none is left out. It depends on how many other processes want a
+//!   processor, not on the scripts.
 //!
-//! The kernel tells how long a process wanted a processor (`delayed`). If it does not, there is a bound: the time that a
-//! process runs, times the number of processes that share a processor (`crowd`), because a scheduler that is fair gives none
-//! of them much less than the others. Pressure stall information (/proc/pressure/cpu) adds nothing to that: it says that
-//! some process of the machine waited, which is always so beside neighbours, and its total is two seconds old.
+//! The kernel tells how long a process wanted a processor (`delayed`). If it does not, there is a bound: the time that
+//! a process runs, times the number of processes that share a processor (`crowd`), because a scheduler that is fair
+//! gives none of them much less than the others. Pressure stall information (/proc/pressure/cpu) does not help: it only
+//! tells that some process of the machine waited, which is always true beside other programs, and its total is two
+//! seconds old.
 
 /// A busy worker over the time of a measurement, µs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,8 +9,9 @@
 //! - with `stale_last`, under overload: a retry or from a flow, through all classes, and only then a stale one, the
 //!   newest one of the first class first.
 //!
-//! When it is the turn of a request whose session has enough workers, its flow sets it **aside**. Such a request is next when the
-//! session has less again, or when the flow has no others. Each is set aside once at most.
+//! When it is the turn of a request whose session has enough workers, its flow sets it **aside**. Such a request is
+//! next when its session uses fewer workers, or when the flow has no other request. Each request is set aside at most
+//! once.
 //!
 //! All requests except retries are also in one list by age, of which the stale ones are the older part. Requests with
 //! their own deadline are in a heap. A hash index finds a waiting request by its id. All lists are linked through one

@@ -1,8 +1,9 @@
-//! `X-Forwarded-For` and its relatives, and `Forwarded` (RFC 7239): who the client is, as proxies in front say it.
+//! `X-Forwarded-For` and its relatives, and `Forwarded` (RFC 7239): the client's address, as proxies in front report
+//! it.
 //!
-//! Each proxy appends what it knows of the one that connected to it. Only what a trusted proxy has appended is true, so
-//! the values are read from the right: as long as an address is a trusted proxy's, the one before it counts, which that
-//! proxy has appended. nginx does the same with `real_ip_recursive on`.
+//! Each proxy appends the address that connected to it. Only values that a trusted proxy has appended are true, so the
+//! values are read from the right: as long as an address belongs to a trusted proxy, the value before it counts,
+//! because that proxy has appended it. nginx does the same with `real_ip_recursive on`.
 
 use std::{
     borrow::Cow,

@@ -1,8 +1,8 @@
-//! The PROXY protocol, versions 1 and 2 (HAProxy's proxy-protocol.txt): the header by which a proxy in front says whose
-//! connection it passes on.
+//! The PROXY protocol, versions 1 and 2 (HAProxy's proxy-protocol.txt): the header in which a proxy in front names the
+//! client of a connection.
 //!
 //! The header comes before everything else on a connection, and the bytes behind it belong to another protocol. So a
-//! [`Parser`] says how many of the bytes it was given belong to the header. Additional values of version 2 (TLVs) are
+//! [`Parser`] tells how many of the given bytes belong to the header. Additional values of version 2 (TLVs) are
 //! skipped.
 
 use std::{

@@ -1,4 +1,5 @@
-//! Changes of files and folders, as inotify(7) tells them. File systems behind a network tell none that other machines make.
+//! Changes of files and folders (inotify(7)). For network file systems, inotify does not report changes of other
+//! machines.
 
 use std::{
     ffi::OsStr,

@@ -1,8 +1,8 @@
 //! Opens files that a privileged process writes by name: logs, the pid file.
 //!
-//! Root could append to a file that has another name as well, or block on a pipe that others have made. So what is found
-//! behind the first folder that others may write to ([`crate::walk`]) must be a regular file with a single name. In folders
-//! that only root may write to, pipes and devices were made by root, and are used.
+//! Root could append to a file that has another name as well, or block on a pipe that others have made. So behind the
+//! first folder that others may write to ([`crate::walk`]), only a regular file with a single name is accepted. In
+//! folders that only root may write to, pipes and devices were made by root, and are used.
 
 use std::{
     io,

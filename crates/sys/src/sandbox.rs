@@ -1,4 +1,4 @@
-//! What a process may ask the kernel for: a filter of system calls (seccomp(2)).
+//! Limits the system calls of a process, with a filter (seccomp(2)).
 
 use std::io;
 

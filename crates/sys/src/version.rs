@@ -1,4 +1,4 @@
-//! The version of this build. weir's processes and weir-php tell each other theirs first, and refuse another one.
+//! The version of this build. weir's processes and weir-php exchange their versions first, and refuse a different one.
 
 use std::{io, os::fd::BorrowedFd};
 

@@ -1,6 +1,7 @@
-//! What proves to authorities that names lead here: texts for paths (RFC 8555 §8.3), and certificates for handshakes (RFC 8737).
+//! Proofs for authorities that names lead to this machine: texts for paths (RFC 8555 §8.3), and certificates for
+//! handshakes (RFC 8737).
 //!
-//! Nearly always there is nothing, which costs one load.
+//! Nearly always there is no challenge, and the check costs one load.
 
 use std::{
     collections::HashMap,

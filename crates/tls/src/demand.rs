@@ -1,8 +1,8 @@
 //! Certificates on demand: handshakes for names that have no certificate yet wait here for one, a limited time.
 //!
-//! The gateway tells the manager the name, and learns that there is a certificate, or none. It keeps refusals for as long as
-//! the manager says. However many names clients ask for, a limited number of names and handshakes waits, a limited number of
-//! refusals is kept, and names are told at a limited rate.
+//! The gateway reports the name to the manager, and the manager answers with a certificate or a refusal, and how long
+//! to keep the refusal. The numbers of waiting names and handshakes and of kept refusals are limited, and so is the
+//! rate of reports.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
-//! The first message of a client, until it is whole; and again, if what was done with it has to be done elsewhere.
+//! The first message of a client (ClientHello): collected until it is complete, and kept so that another thread can
+//! process it again.
 
 use std::io;
 

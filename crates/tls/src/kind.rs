@@ -1,4 +1,4 @@
-//! The kinds of private keys, what they can sign with, and what they are asked to sign.
+//! The kinds of private keys, their signature schemes, and which messages they may sign.
 
 use rustls::{SignatureAlgorithm, SignatureScheme};
 

@@ -1,9 +1,9 @@
-//! TLS of clients, around rustls: which certificate a client gets, who signs for it, and the bytes of a connection.
+//! TLS of clients, around rustls: which certificate a client gets, which process signs, and the bytes of a connection.
 //!
-//! Nothing here reads a socket. [`Session`] takes the bytes that came and gives those to send; `weir_net::Socket` moves
+//! Nothing here reads a socket. [`Session`] takes received bytes and returns bytes to send; `weir_net::Socket` moves
 //! them. [`Server`] is what all connections of a gateway share: the [`Table`] of certificates, which is replaced as a
-//! whole, the keys of tickets, and the settings of sites. [`Pair`] reads the files of a certificate, for the keeper, for
-//! `weir check` and for a gateway that has its keys itself. [`Signers`] asks the keeper for signatures.
+//! whole, the keys of tickets, and the settings of sites. [`Pair`] reads the files of a certificate, for the keeper,
+//! for `weir check` and for a gateway that has its keys itself. [`Signers`] asks the keeper for signatures.
 //!
 //! Read first: [`server`](Server), then [`session`](Session).
 #![forbid(unsafe_code)]

@@ -3,7 +3,7 @@
 //! Certificates, settings of sites, tickets and the keeper are those of connections over TCP ([`Server`]). A handshake waits for
 //! the whole first message of the client, because that decides all of them.
 //!
-//! [`Ids`] makes the IDs of connections: they say where a connection lives.
+//! [`Ids`] makes the IDs of connections, which name gateway and reactor.
 
 mod ids;
 

@@ -1,8 +1,8 @@
 //! What all connections of a gateway share, and the choice that a handshake makes.
 //!
-//! A client says the name of the host that it wants (RFC 6066 §3). The name leads to a site; the site may name a
-//! certificate and ask for one of the client. Else the certificate is found by the name. All settings of TLS depend on
-//! what is asked of clients, so there is one `ServerConfig` for each way of asking.
+//! A client names a host (SNI, RFC 6066 §3). The name leads to a site. The site may name a certificate and request one
+//! of the client; otherwise the certificate is found by the name. rustls decides about client certificates in its
+//! `ServerConfig`, so there is one `ServerConfig` for each kind of request.
 
 use std::{
     cell::RefCell,

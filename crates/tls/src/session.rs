@@ -6,8 +6,8 @@
 //!    └─ letters ─► Plain   └─ no certificate ─► Failed ◄─ any error ──┘
 //!                          └─ one is got on demand ─► Waiting ─► Open or Failed
 //! ```
-//! If the keeper signs, the step to Open is done on another thread ([`crate::signing`]), and the session is Signing meanwhile. A client that
-//! comes again with a ticket needs no signature, and waits for no thread.
+//! If the keeper signs, the step to Open is done on another thread ([`crate::signing`]), and the session is Signing
+//! meanwhile. A client that resumes with a ticket needs no signature, and waits for no thread.
 //!
 //! A connection that has sent nothing costs no buffer. One that is idle has what rustls needs to go on, and no more than
 //! 4 KiB of buffer ([`Session::rest`]).

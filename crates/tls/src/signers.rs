@@ -5,8 +5,8 @@
 //! makes handshakes fail at once for a while.
 //!
 //! Handshakes over QUIC wait on the reactor, for [`SHORT_LIMIT`] at most: rustls has no signer that answers later, and
-//! quinn-proto reads and writes a handshake in one step. When one has waited in vain, none waits any more on any reactor until a
-//! thread that may wait has got an answer, so a keeper that stands still costs each reactor this time once.
+//! quinn-proto reads and writes a handshake in one step. After one such wait without an answer, no reactor waits any
+//! more until a thread that may wait has got an answer. So a keeper that hangs costs each reactor this time once.
 
 use std::{
     fmt, io,

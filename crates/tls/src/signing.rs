@@ -1,8 +1,8 @@
 //! Steps of handshakes that need a signature of the keeper, on threads of their own.
 //!
-//! rustls asks for a signature in the middle of a step, and goes on when it has it. If a reactor waited for the keeper there, all its
-//! connections would wait for a keeper that stands still. So the whole step is done elsewhere: the reactor gives the connection away,
-//! and is woken when it is back.
+//! rustls needs a signature in the middle of a step, and continues when it has the signature. If a reactor waited there
+//! and the keeper hung, all connections of the reactor would wait. So another thread does the whole step: the reactor
+//! gives the connection to it, and is woken when the connection is back.
 
 use std::{
     cell::Cell,

@@ -1,7 +1,6 @@
-//! The certificates of a gateway by the names for which they are.
+//! The certificates of a gateway, by name.
 //!
-//! A table is not changed: a message replaces it as a whole. Connections that shake hands keep the one that they began
-//! with.
+//! A table is not changed: a message replaces it as a whole. Running handshakes keep the table with which they began.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! Session tickets: what a client keeps so that its next handshake is shorter (RFC 8446 §4.6.1, RFC 5077).
 //!
-//! The manager makes the keys and gives them to all gateways, so that a ticket of one is good for the next. Nothing is
-//! stored for a client. A ticket is bound to the settings under which the client was verified: one of a site that asks for
-//! no certificate opens no site that does.
+//! The manager makes the keys and gives them to all gateways, so that a ticket of one gateway is valid at the next.
+//! Nothing is stored for a client. A ticket is bound to the settings under which the client was verified: a ticket of a
+//! site without client certificates is not valid for a site that requires one.
 
 use std::sync::{Arc, RwLock};
 

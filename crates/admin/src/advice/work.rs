@@ -1,4 +1,4 @@
-//! What the busy workers of a pool spend their time with, and what helps: computing, or waiting for what.
+//! What the busy workers of a pool do (compute, or wait, and for what), and what helps.
 //!
 //! It is a function of what was observed: the CPU time of the workers, where slow scripts are, and which calls run.
 

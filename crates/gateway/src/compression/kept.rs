@@ -1,7 +1,8 @@
-//! Compressed files in memory, for all reactors: each file is compressed once, by a thread, while all who ask for it wait.
+//! Compressed files in memory, for all reactors: a thread compresses each file once, and all requests for the file wait
+//! meanwhile.
 //!
-//! A file is known by what [`FileStat`] says of it, so that a changed file is another one. When the memory is used up, those
-//! that were not requested for the longest time are dropped. A file that does not become smaller is remembered as such.
+//! [`FileStat`] identifies a file, so a changed file counts as another one. When the memory is full, files that were
+//! not requested for the longest time are dropped. For a file that does not become smaller, this fact is kept.
 
 use std::{
     cell::RefCell,

@@ -5,8 +5,8 @@
 //! all of them once a second. So a new child is not in the total before the next second. Monitoring for PHP-FPM expects
 //! these numbers.
 //!
-//! At the same time its master looks at the accept queue of a TCP listener. Of a unix socket the kernel does not tell it one,
-//! so the page has 0 there.
+//! At the same time PHP-FPM's master reads the length of a TCP listener's accept queue. For a unix socket the kernel
+//! does not report a length, so the page shows 0.
 //!
 //! PHP-FPM 8.2, sapi/fpm/fpm: `fpm_request_accepting`, `fpm_request_reading_headers`, `fpm_scoreboard_update` and
 //! `fpm_pctl_perform_idle_server_maintenance`.

@@ -1,5 +1,5 @@
-//! What the workers of a pool spend their time with: whether they compute or wait, and where slow scripts are. The status
-//! shows it, and its advice depends on it.
+//! What the workers of a pool do: whether they compute or wait, and where slow scripts are. The status shows it, and
+//! its advice depends on it.
 
 use std::{
     collections::VecDeque,

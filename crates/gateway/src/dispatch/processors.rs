@@ -2,8 +2,9 @@
 //! long they wanted to run. `weir_pool::ProcessorUse` says what follows from it.
 //!
 //! The kernel's figures for a process are the time that it ran, and the time that it waited for a processor
-//! (/proc/PID/schedstat). The second one does not have the present wait, and is the first thread's alone. If it cannot be read (a
-//! gateway in a chroot, /proc with `hidepid`), the number of runnable threads of the machine stands in for it.
+//! (/proc/PID/schedstat). The second figure does not include the present wait, and is only about the first thread. If
+//! it cannot be read (a gateway in a chroot, /proc with `hidepid`), the number of runnable threads of the machine is
+//! used instead.
 
 use std::time::Duration;
 

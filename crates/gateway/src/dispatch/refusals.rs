@@ -1,5 +1,5 @@
-//! Limits how often the log says that a pool refuses requests. Each refusal is in the access log and in the figures.
-//! Of a thousand per second, the error log has some lines and the number of the others.
+//! Limits how often the log says that a pool refuses requests. Each refusal is in the access log and in the figures. If
+//! a thousand are refused per second, the error log has some lines, and the number of further refusals.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What is wrong with a request whatever it asks for: its host, its method, headers that it has twice. The same over each protocol.
+//! Checks of every request, over each protocol: its host, its method, repeated headers.
 
 use http::{HeaderValue, Method, StatusCode, Version};
 use weir_http::Head;

@@ -1,5 +1,4 @@
-//! What a site wants of TLS: requests without it are redirected, and browsers are told to come back with it (HSTS), and by HTTP/3
-//! (Alt-Svc).
+//! Settings of a site about TLS: redirects to https, HSTS, and `Alt-Svc`, which announces HTTP/3.
 
 use http::StatusCode;
 use weir_http::Reply;

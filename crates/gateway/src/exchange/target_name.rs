@@ -1,4 +1,4 @@
-//! What the trace says of a target.
+//! The name of a target in the trace.
 
 use std::fmt;
 

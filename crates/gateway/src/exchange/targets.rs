@@ -1,4 +1,4 @@
-//! Answers that need no script: files, redirects, what a route answers by itself, and what there is not.
+//! Answers that need no script: files, redirects, replies of routes, and targets that do not exist.
 
 use std::{path::Path, rc::Rc};
 

@@ -1,4 +1,4 @@
-//! Why a request has no complete response, and the words for it.
+//! Why a request has no complete response, and the texts for the log.
 //!
 //! | event | the client gets | the worker |
 //! |---|---|---|
@@ -9,9 +9,9 @@
 //! | silence for `read_timeout` | 504 | its script runs to its end (php, command); the connection is closed (servers) |
 //! | no head of an answer by the request's `timeout` | 504 | is killed, within the budget of `dispatch::cancels` |
 //!
-//! Whether a worker that died had read its request, the kernel tells: a unix socket is reset if its peer closed it with unread bytes. A
-//! request of up to 32 KB is one write and one read, so after a reset its script cannot have begun. Such a request runs again
-//! whatever its method, and does not count for `retries`.
+//! The kernel tells whether a dead worker had read its request: a unix socket is reset if its peer closed it with
+//! unread bytes. A request of up to 32 KB is one write and one read, so after a reset its script cannot have begun.
+//! Such a request runs again whatever its method, and does not count for `retries`.
 
 use std::{io, time::Duration};
 

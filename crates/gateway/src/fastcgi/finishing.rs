@@ -1,4 +1,4 @@
-//! weir's own additions to FastCGI for its PHP, and scripts that continue after their response.
+//! weir's additions to FastCGI for its own PHP, and scripts that continue after their response.
 //!
 //! ```text
 //! STDOUT … END_REQUEST READY           usually in one piece: the next request follows at once

@@ -1,9 +1,10 @@
 //! Responses that nobody waits for any more: what happens to their scripts.
 //!
-//! With `on_client_left = "finish"` a task of its own reads the rest of the answer and discards it. weir's own PHP is told
-//! (ABORT_REQUEST) and behaves as PHP does when its client has left. Streams end: weir's PHP has `read_timeout` to end after
-//! it was told; for other programs the connection is closed and the process replaced. With `cancel`, or after the request's
-//! deadline, the worker is killed, and the pool knows that this was intended. With servers the connection is closed.
+//! With `on_client_left = "finish"` a task of its own reads the rest of the answer and discards it. weir's own PHP is
+//! told (ABORT_REQUEST) and behaves as PHP does when its client has left. The script of a stream must end: weir's PHP
+//! has `read_timeout` for this; for other programs the connection is closed and the process replaced. With `cancel`, or
+//! after the request's deadline, the worker is killed, and the pool knows that this was intended. With servers the
+//! connection is closed.
 //!
 //! A client has left when its side of the connection is closed. It may have closed only its sending direction; weir cannot see
 //! the difference.

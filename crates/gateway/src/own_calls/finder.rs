@@ -2,8 +2,8 @@
 //!
 //! Thousands of requests may wait, and few are calls of workers. So a waiting request has no timer and no task for
 //! this: it is a [`Candidate`], and one task checks the candidates in turn, as fast as lookups are allowed. When it
-//! finds a worker, it stores that with the candidate and wakes the task of the request's connection, perhaps on another
-//! reactor.
+//! finds the worker, it stores the worker with the candidate and wakes the task of the request's connection, perhaps on
+//! another reactor.
 
 use std::{
     collections::{BTreeSet, VecDeque},

@@ -1,4 +1,4 @@
-//! The answers to requests for scripts that fail, by their causes.
+//! The answers to requests for scripts that fail, by cause.
 
 use http::StatusCode;
 use weir_sys::process::Exit;

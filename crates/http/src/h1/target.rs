@@ -1,4 +1,4 @@
-//! The target of a request in the spelling that a URI has (RFC 3986).
+//! The target of a request, spelled as a URI (RFC 3986).
 //!
 //! Clients send more than a URI may have: quotes, angle brackets, bytes above 127, fragments. nginx takes them, and so
 //! does weir. A script gets what the client sent.

@@ -1,4 +1,4 @@
-//! The bytes of a connection: those that were read and not used yet, and those to be written.
+//! The bytes of a connection: received and not yet used, and waiting to be written.
 
 use std::{
     cell::RefCell,

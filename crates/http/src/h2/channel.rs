@@ -1,4 +1,4 @@
-//! What the protocol keeps of each stream: its windows, and what has come of its request.
+//! The protocol's data of each stream: its windows, and the parts of its request that have arrived.
 
 use super::frames::MOST_WINDOW;
 

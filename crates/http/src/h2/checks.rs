@@ -1,5 +1,5 @@
-//! Checks that hold for whatever a client sends, however its bytes are cut. The property tests here run them on composed bytes,
-//! `fuzz/` on bytes that it finds.
+//! Properties that hold for any bytes of a client, in pieces of any size. The property tests here run them on generated
+//! bytes, `fuzz/` on its own input.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! What each frame of a client does (RFC 9113 §6).
+//! The effect of each frame of a client (RFC 9113 §6).
 
 use http::Version;
 

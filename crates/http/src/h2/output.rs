@@ -1,7 +1,8 @@
-//! Frames that the socket has not got yet.
+//! Frames that wait to be written to the socket.
 //!
-//! For many small answers a record of TLS and a system call for each would cost more than the answers. So what is small is put
-//! together until it fills a record, or until the turn of the connection ends. What fills a record by itself is not copied.
+//! For many small answers a record of TLS and a system call for each would cost more than the answers. So small frames
+//! are collected until they fill a record, or until the turn of the connection ends. A frame that fills a record by
+//! itself is not copied.
 
 use std::{
     io::{self, IoSlice},

@@ -1,7 +1,8 @@
 //! HTTP/2 without I/O and without a clock (RFC 9113): bytes of a client in, requests and bodies out, and frames for the client.
 //!
-//! [`super::incoming`] has what each frame does. What is wrong with a request ends its stream (§8.1.1), what is wrong with the frames
-//! or with the compression of heads ends the connection. Frames that cost weir work and the client nearly nothing are counted.
+//! [`super::incoming`] has what each frame does. An error in a request ends its stream (§8.1.1); an error in frames or
+//! in the compression of heads ends the connection. Frames that cost weir work and the client nearly nothing are
+//! counted.
 
 use std::collections::VecDeque;
 

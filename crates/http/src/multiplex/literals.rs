@@ -1,4 +1,4 @@
-//! Numbers and texts of compressed heads, which HPACK and QPACK write alike (RFC 7541 §5).
+//! Numbers and texts of compressed heads, in the format that HPACK and QPACK share (RFC 7541 §5).
 
 use std::sync::OnceLock;
 

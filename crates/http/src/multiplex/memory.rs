@@ -1,10 +1,11 @@
-//! The limit of what all connections hold of requests' heads, and of bodies that were not read yet: bytes that wait for a disk, for
-//! example.
+//! Limits the memory of all connections for heads of requests, and for bodies that were not read yet, for example
+//! because they wait for a disk.
 //!
-//! The windows of a connection limit what it may hold of bodies. With many connections that may be much, so they share a memory:
-//! when it is full, a connection that holds more than a little of them is not read until it has given its bytes on. TCP then holds
-//! the client back. Each connection goes on by itself, because its own steps read what it holds. Heads do not go away by that, because
-//! their requests may wait for bodies: a connection that holds more than a little may begin no more requests then.
+//! The windows of a connection limit the body bytes that it may hold. Many connections together may hold much, so they
+//! share a limit. When it is reached, weir does not read from a connection that holds more than a small part, until its
+//! requests have taken these bytes; TCP then slows the client down. No connection depends on another one here: its own
+//! requests read what it holds. The heads stay, because their requests may wait for bodies; so a connection that holds
+//! more than a small part may begin no more requests.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,7 +1,7 @@
 //! PHP programs that are installed, into which weir-php can be loaded: php-fpm, php-cgi and php.
 //!
-//! What a program is, is read from its file. It is not run for that: `weir check` must start nothing, and the program's
-//! name may be misleading (a weir may be installed as php-fpm8.2).
+//! weir finds out from its file what a program is. It does not run the program for this: `weir check` must start
+//! nothing, and the program's name may be misleading (a weir may be installed as php-fpm8.2).
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
-//! What time it is: certificates are valid by the authority's clock, and this machine's may be wrong, or may jump.
+//! The time: the authority's clock decides whether a certificate is valid, and this machine's clock may be wrong, or
+//! may jump.
 
 use std::time::{Duration, Instant};
 

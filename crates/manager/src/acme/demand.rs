@@ -1,10 +1,10 @@
 //! Certificates on demand: for host names of handshakes that the configuration does not have, after the application said yes.
 //!
-//! The gateway tells a name, which is the only thing of a client that this process sees: it must be one that public authorities
-//! sign, so it has only letters, digits, `-` and `.`. The process for certificates asks the application. After a yes the
-//! certificate is ordered, kept and renewed as all others are, but each renewal asks again. All of it has limits, because anybody
-//! may open handshakes with any name: questions and orders have a rate, and names that are under way, answers and certificates
-//! have a greatest number.
+//! The gateway reports a name, the only data of a client that this process sees. Public authorities must sign for the
+//! name, so it has only letters, digits, `-` and `.`. The process for certificates asks the application. After a yes
+//! the certificate is ordered, kept and renewed like all others, but each renewal asks again. Everything has a limit,
+//! because anybody may open handshakes with any name: the rates of questions and orders, and the numbers of pending
+//! names, answers and certificates.
 
 use std::{
     collections::HashMap,

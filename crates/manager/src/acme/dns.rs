@@ -1,7 +1,7 @@
 //! TXT records that prove names (DNS-01, RFC 8555 §8.4), made and removed by the operator's command.
 //!
-//! One command runs at a time, so it needs no lock of its own. A record whose command was started is always removed, also if that
-//! command has failed or took too long: nobody knows what it has done.
+//! One command runs at a time, so it needs no lock. After `add` was started, `remove` is always called, also if `add`
+//! failed or took too long, because the record may exist.
 
 use std::{
     collections::VecDeque,

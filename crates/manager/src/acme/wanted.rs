@@ -1,4 +1,4 @@
-//! A certificate that is wanted: whether it is due, and what became of its orders.
+//! A certificate that weir must get: whether it is due, and the results of its orders.
 
 use std::{
     path::PathBuf,

@@ -1,12 +1,12 @@
 //! Which certificates' files may have changed.
 //!
-//! To look at each file several times a second takes a noticeable part of a processor if there are thousands of them. So the kernel
-//! tells which folders' entries have changed (inotify), and only those are looked at. All folders are watched that a path leads through, behind
-//! links too, because a change of a link or of a folder's name changes what is there.
+//! To check thousands of files several times a second would take a noticeable part of a processor. So the kernel
+//! reports in which folders entries have changed (inotify), and only those are checked. All folders on a path are
+//! watched, also behind links, because a changed link or a renamed folder leads to other files.
 //!
-//! The kernel does not tell everything: not what other machines change on file systems that they share, and not what is mounted over
-//! a folder. Files on such file systems are looked at each time, and so are those that cannot be watched. All others are looked at
-//! too, a few at a time.
+//! The kernel does not report everything: neither changes of other machines on shared file systems, nor a mount over a
+//! folder. So files on shared file systems, and files that cannot be watched, are checked each time. All other files
+//! are checked too, a few at a time.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, hash_map::DefaultHasher},

@@ -1,4 +1,4 @@
-//! A certificate as it is in force, and the files that it is from.
+//! A certificate in force, and its files.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
-//! How the certificates of a new generation are prepared: those that there are must be good, and those of the local authority
-//! are made.
+//! Prepares the certificates of a new generation: existing ones must be valid, and those of the local authority are
+//! made.
 //!
 //! ```text
 //! Checking ── all read ──► Prepared ── make() ──► Making ── all made ──► Reading ── all read ──► Done

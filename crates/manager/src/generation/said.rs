@@ -1,4 +1,4 @@
-//! What the log says of a generation, and what operators are told.
+//! Messages about a generation, for the log and for operators.
 
 use std::time::{Duration, Instant};
 

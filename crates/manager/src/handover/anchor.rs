@@ -1,8 +1,8 @@
-//! The process that something outside has started and watches: process 1 of a container, the child of a shell or of
-//! runit. After an upgrade it stays, passes signals on to the weir that is in charge, and ends when that one ends, with its
-//! exit code.
+//! The process that a program outside has started and watches: process 1 of a container, the child of a shell or of
+//! runit. After an upgrade it stays, passes signals on to the weir that is in charge, and ends when that one ends, with
+//! its exit code.
 //!
-//! systemd does not need it: it is told the new process (`MAINPID=`).
+//! systemd does not need this: weir tells it the new process (`MAINPID=`).
 
 use std::{
     io,

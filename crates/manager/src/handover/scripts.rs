@@ -1,8 +1,8 @@
-//! Which scripts OPcache holds, from the PHP of the old weir to that of the new one: it compiles them before it serves, as after a
-//! reload.
+//! The lists of scripts in OPcache, from the PHP of the old weir to the PHP of the new one, which compiles these
+//! scripts before it serves, as after a reload.
 //!
-//! The old weir has its masters write their lists while the new one starts, and hands each over when it is complete. A list that
-//! does not come in time is done without.
+//! The old weir has its masters write their lists while the new one starts, and hands each over when it is complete. If
+//! a list does not come in time, the new weir starts without it.
 
 use std::{
     os::fd::{AsFd, OwnedFd},

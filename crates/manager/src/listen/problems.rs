@@ -1,4 +1,4 @@
-//! What is said if an address cannot be listened on, and who has it.
+//! The message if weir cannot listen on an address, and which process uses the address.
 
 use std::{
     fs, io,

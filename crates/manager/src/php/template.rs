@@ -1,4 +1,5 @@
-//! Templates: each loads PHP once for all pools that load the same, and their masters are forked from it (php/template.h).
+//! Templates: each loads PHP once for several pools that load PHP in the same way, and their masters are forked from it
+//! (php/template.h).
 //!
 //! ```text
 //! Loading ── READY ──► Ready ── its files have changed, or no pool needs it any more ──► its channel is closed, and it ends

@@ -1,4 +1,4 @@
-//! What a process that loads PHP is started with: its environment, and the first fields of its configuration.
+//! The start of a process that loads PHP: its environment, and the first fields of its configuration.
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, os::unix::ffi::OsStringExt};
 

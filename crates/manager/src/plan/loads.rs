@@ -1,4 +1,4 @@
-//! Which pools share a load of PHP: those whose PHP is loaded alike, if there are several.
+//! Which pools share a template: those that load PHP in the same way, if there are at least two.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What operators ask for.
+//! Requests of operators.
 
 use weir_control::Action;
 

@@ -7,9 +7,9 @@
 //!
 //! The gateway sees no difference: it may request workers of a cold pool, and gets them when PHP is loaded.
 //!
-//! A start takes a processor for some 10 ms, or 60 ms if PHP is loaded for the pool alone, so only some masters do it at the same time (`php_starts` of
-//! `[server]`). Pools that are asked for workers go first, in the order in which they were asked: in the order of the
-//! configuration, the last ones would wait as long as others are asked.
+//! A start takes a processor for some 10 ms, or 60 ms if PHP is loaded for the pool alone, so only some masters do it
+//! at the same time (`php_starts` of `[server]`). Pools with requested workers go first, in the order of these
+//! requests. In the order of the configuration, the last pools would wait as long as others get requests.
 
 use std::time::{Duration, Instant};
 

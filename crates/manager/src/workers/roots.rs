@@ -1,5 +1,5 @@
-//! The folders that a pool's scripts are in: whether they lead elsewhere, as when a new release of an application is
-//! linked.
+//! The folders of a pool's scripts: whether they now lead elsewhere, for example because a symbolic link was switched
+//! to a new release.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! One worker: its process, what the gateway knows of it, and how it is made to end.
+//! One worker: its process, what the gateway knows about it, and how it is ended.
 //!
 //! A worker of a program is there when it has accepted a connection. A later connection, for example for the next gateway, also counts
 //! only when the worker has accepted it: a worker that still runs the script of a dead gateway is not free. A worker that accepts nothing for

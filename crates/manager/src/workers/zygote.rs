@@ -1,5 +1,5 @@
-//! The zygote of a pool whose application stays booted: a process that has booted it, and from which the pool's master has
-//! workers forked. So a worker costs a fork and not a boot, and workers share the booted pages.
+//! The zygote of a pool whose application stays booted: a process that has booted the application, and from which the
+//! pool's workers are forked. So a worker costs a fork and not a boot, and workers share the booted pages.
 //!
 //! ```text
 //! due ──► Booting ── booted ──► Ready ── dies ──► due, after a pause if that was soon
@@ -7,9 +7,9 @@
 //!            └── fails, takes too long: due after a pause that grows; until then each worker boots for itself
 //! ```
 //!
-//! While it boots, workers that are requested wait: they would not be ready sooner by a boot of their own. A worker does not
-//! depend on the zygote that it was forked from. Each pool of each configuration has its own zygote, because a reload may
-//! have changed the application while the master stays.
+//! While it boots, workers that are requested wait: a boot of their own would not be faster. A worker does not depend
+//! on the zygote that it was forked from. Each pool of each configuration has its own zygote, because a reload may have
+//! changed the application while the master stays.
 
 use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},

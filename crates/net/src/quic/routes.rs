@@ -1,4 +1,4 @@
-//! Whose a datagram is: its ID says that.
+//! Which connection a datagram belongs to: its connection ID tells.
 
 use std::{
     cell::RefCell,

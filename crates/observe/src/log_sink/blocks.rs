@@ -3,7 +3,8 @@
 //! A reactor collects the lines of each log ([`collect_here`]). It gives them to the log's writer ([`give`]) whenever it is about
 //! to wait, so that lines of an idle server appear at once, and when a block is full. Other threads give each line at once.
 //!
-//! Lines of one thread keep their order. Who moves to another thread, where its next line is written, calls [`give`] before.
+//! Lines of one thread keep their order. Code that moves to another thread and writes its next line there calls
+//! [`give`] before.
 
 use std::{
     cell::RefCell,

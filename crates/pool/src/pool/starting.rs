@@ -6,11 +6,11 @@
 //! waits. So this rule leaves no worker idle, and no client waits for ever: a skipped client has workers, and gets its
 //! turn again when they finish. The clients of requests with client 0 are not known, so they have no such limit.
 //!
-//! The same holds for the sessions of one client: a session that has its share of the workers is passed by while another
-//! request of its client waits. Many visitors may come through one proxy, whose address is then the client; if one of them
-//! sends a crowd of requests that wait for the lock of his session, the others still get workers. Sessions divide what their
-//! client has, and never its turns with other clients. Somebody who invents a session for each request gets what requests
-//! without sessions get: each in the order of arrival.
+//! The same holds for the sessions of one client: a session that has its share of the workers is passed by while
+//! another request of its client waits. Many visitors may come through one proxy, whose address is then the client; if
+//! one of them sends a crowd of requests that wait for the lock of his session, the others still get workers. Sessions
+//! divide only the share of their client, and never change its turns with other clients. A client that invents a
+//! session for each request gets what requests without sessions get: service in the order of arrival.
 
 use super::Pool;
 use crate::holders::Holders;

@@ -1,4 +1,4 @@
-//! Workers that leave because nobody asks: when a pool that rests (`Mode::Auto`) needs none of them.
+//! Ends the workers of a pool (`Mode::Auto`) that gets no requests.
 
 use super::Scaler;
 use crate::pool::View;

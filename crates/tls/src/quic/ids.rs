@@ -1,4 +1,5 @@
-//! IDs of connections that say where a connection lives, so that each packet finds its reactor and, at a reload, its gateway.
+//! Connection IDs that name the gateway and reactor of a connection, so that each packet finds them, also after a
+//! reload.
 //!
 //! An ID is one block of AES-128: the place, and random bits. All gateways of a weir share the key, and nobody else can make
 //! such IDs, read them, or see that two of them are of the same connection (RFC 9000 §5.1).
