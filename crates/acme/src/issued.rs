@@ -62,7 +62,7 @@ impl Issued {
         advised.map_or_else(|| self.renew_at(), |advised| advised.min(last))
     }
 
-    /// The same with what is known beside its file.
+    /// The same, with the data from the file beside it.
     pub fn renew_with(&self, state: Option<&State>) -> i64 {
         let advised = state.and_then(|state| state.advised.as_ref());
         let advised = advised.filter(|(serial, _)| *serial == self.serial());

@@ -24,7 +24,7 @@ impl Store {
         }
     }
 
-    /// Makes what is missing of the folder.
+    /// Makes the missing parts of the folder.
     ///
     /// # Errors
     /// The cause, with the path.

@@ -236,7 +236,7 @@ impl Field for Option<SocketAddr> {
     }
 }
 
-/// Lists of names with values: what is written is added to what is there, or replaces what has the same name.
+/// Lists of names with values: new values are added, and replace values of the same name.
 macro_rules! named {
     ($($value:ty: $variant:ident, $show:expr;)*) => {$(
         impl Field for Vec<(String, $value)> {
@@ -423,7 +423,7 @@ fn reserve(Reserve { priority, workers }: &Reserve) -> String {
     format!("{{ priority = {priority}, workers = {workers} }}")
 }
 
-/// A list of which each element is shown so.
+/// A list whose elements are shown in this way.
 pub(crate) fn shown<T>(list: &[T], show: impl Fn(&T) -> String) -> String {
     let items: Vec<String> = list.iter().map(show).collect();
     format!("[{}]", items.join(", "))

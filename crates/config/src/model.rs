@@ -131,7 +131,7 @@ pub struct Server {
     pub admin_tcp: Option<SocketAddr>,
     /// File with the token for actions over TCP. `None`: no actions over TCP.
     pub admin_token_file: Option<PathBuf>,
-    /// Names of the pools each of which must serve for weir to be ready. `None`: one of all is enough.
+    /// Names of the pools that must all serve for weir to be ready. `None`: one pool that serves is enough.
     pub ready_pools: Option<Vec<String>>,
     /// weir reports not ready if a pool's queue is at least this full, in percent. 0: the queue does not matter.
     pub ready_saturation: u64,

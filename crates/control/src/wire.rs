@@ -308,7 +308,7 @@ impl<A: Field, B: Field> Field for (A, B) {
     }
 }
 
-/// A value of which a packet can contain a list.
+/// A type that a packet can contain as a list.
 trait Element: Field {
     /// Maximum length of the list. Further elements are not sent, and are refused when received.
     const MOST: usize;

@@ -152,7 +152,7 @@ pub(super) struct Lately {
     pub(super) failed: Recent,
     /// See [`HostFigures::server_errors`].
     pub(super) server_errors: Recent,
-    /// The host answered 401, 403, 407 or 429: what it says to callers that it does not want to serve.
+    /// The host answered 401, 403, 407 or 429, the statuses for callers that it refuses.
     pub(super) rejected: Recent,
 }
 

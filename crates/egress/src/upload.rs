@@ -269,7 +269,7 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
-    /// Reads what there is and what there is room for.
+    /// Reads the available bytes for which there is room.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) {
         loop {
             {

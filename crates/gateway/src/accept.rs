@@ -364,7 +364,7 @@ impl Terms {
 }
 
 impl Seat {
-    /// Gives a connection that has no request, and of which nothing was read, to the reactor `to`.
+    /// Gives a connection that has no request, and from which nothing was read, to the reactor `to`.
     pub(super) fn move_away(&mut self, to: u16, gateway: &Gateway, conn: &Conn, socket: Socket) {
         let peer = socket.peer_addr();
         // If one of these fails, the client has left, and the connection is closed.

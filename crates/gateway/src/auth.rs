@@ -45,7 +45,7 @@ pub(crate) struct Auth {
     turns: Arc<Turns>,
 }
 
-/// What is known of a file.
+/// The state of a file of users.
 #[derive(Default)]
 struct Known {
     /// As it was read last; `None`: not yet.
@@ -90,7 +90,7 @@ struct State {
     size: u64,
 }
 
-/// All of a configuration: equal ones share what they know.
+/// All files of a configuration; settings with the same file share its state.
 #[derive(Default)]
 pub(crate) struct Auths {
     all: Vec<&'static Auth>,

@@ -52,7 +52,7 @@ use crate::{files::FileEntry, record::Record};
 /// An answer, and the length of its body if only the head has it.
 type Answered = (Reply, Option<u64>);
 
-/// What has to be waited for before an answer can be sent.
+/// Work that must be finished before an answer can be sent.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     coding: Coding,

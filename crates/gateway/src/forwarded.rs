@@ -21,7 +21,7 @@ pub(super) fn is_trusted(gateway: &Gateway, peer: Option<IpAddr>) -> bool {
     trusted.iter().any(|of| of.includes(peer))
 }
 
-/// Takes what proxies say of the request into its record: addresses, scheme and host. Removes what is not true.
+/// Stores the values of trusted proxies in the record: addresses, scheme and host. Removes untrusted fields.
 pub(super) fn apply(record: &mut Record) {
     let fields = &record.head.fields;
     if FIELDS.iter().any(|name| fields.has(*name)) {

@@ -84,7 +84,7 @@ impl Channel {
     }
 }
 
-/// Gives it this connection, which has no request and of which nothing was read.
+/// Gives it this connection, which has no request and from which nothing was read.
 ///
 /// # Errors
 /// The connection, if it cannot be given, at least not now.
@@ -131,7 +131,7 @@ pub(super) fn give_idle(gateway: &Gateway) -> bool {
 }
 
 impl Taking {
-    /// Nothing more is taken: what comes later is for the gateway that follows. What was sent is still read.
+    /// Accepts nothing more: later connections are for the next gateway. Those that were already sent are still read.
     pub(super) fn end(&self) {
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         for channel in channels.iter().filter_map(Weak::upgrade) {

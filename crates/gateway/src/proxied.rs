@@ -25,7 +25,7 @@ pub(super) struct Proxied {
 pub(super) enum Ends {
     /// Its peer.
     Own(Option<SocketAddr>),
-    /// Its peer, which is a proxy, and what that has said.
+    /// The proxy, and the addresses from its header.
     Proxied(Box<(Option<SocketAddr>, Proxied)>),
 }
 
@@ -45,7 +45,7 @@ impl Ends {
         }
     }
 
-    /// The peer, and what it has said if it is a proxy.
+    /// The peer, and the addresses from its header if it is a proxy.
     pub(super) fn parts(self) -> (Option<SocketAddr>, Option<Proxied>) {
         match self {
             Ends::Own(peer) => (peer, None),

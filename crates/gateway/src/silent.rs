@@ -62,7 +62,7 @@ pub(super) enum Age {
 /// What a reactor has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// How many silent connections the fullest network has of which one is not young; 0: all are young.
+    /// The number of silent connections in the fullest network with at least one that is not young; 0: all are young.
     pub(super) fullest: usize,
     /// How many are young.
     pub(super) young: usize,

@@ -149,7 +149,7 @@ fn look_at(slots: impl Iterator<Item = u32>, now: u64) -> usize {
     resting
 }
 
-/// Wakes the connections of which this is true.
+/// Wakes the connections for which this is true.
 fn wake_all(is_meant: impl FnMut(&&Rc<Conn>) -> bool) {
     CONNECTIONS.with_borrow(|connections| {
         let all = connections.iter().flatten().map(|entry| &entry.conn);

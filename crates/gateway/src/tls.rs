@@ -327,7 +327,7 @@ pub(super) fn is_of_tls(name: &[u8]) -> bool {
     forged.iter().any(begins)
 }
 
-/// Parameters and what is in them.
+/// Parameters and their values.
 const PARAMS: &[(&str, TlsVariable)] = &[
     ("SSL_PROTOCOL", TlsVariable::Protocol),
     ("SSL_CIPHER", TlsVariable::Cipher),

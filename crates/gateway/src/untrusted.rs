@@ -130,7 +130,7 @@ impl Untrusted {
     }
 }
 
-/// How long requests are counted until it is looked what they show.
+/// How long requests are counted before the result is evaluated.
 const WINDOW: Duration = Duration::from_secs(5);
 
 /// How many of a peer's requests in a window must have such a field, at least.
@@ -146,7 +146,7 @@ const MOST: usize = 16;
 mod tests {
     use super::*;
 
-    /// What is found of these peers: their requests with such a field, and those without, in one window.
+    /// The counts of these peers in one window: requests with such a field, and without.
     fn found(peers: &[(u64, u64)]) -> Option<String> {
         let (untrusted, now) = (Untrusted::default(), Instant::now());
         untrusted.any.store(true, Relaxed);

@@ -17,7 +17,7 @@ pub(crate) fn with_input<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
     INPUT.with_borrow_mut(|input| read(input))
 }
 
-/// How often this reactor has read from clients. What was looked up since the last read is as new as if each request of that
+/// How often this reactor has read from clients. A lookup since the last read is as fresh as if each request of that
 /// read had looked it up.
 pub fn reads() -> u64 {
     READS.get()

@@ -190,7 +190,7 @@ impl<X: Front> Connection<X> {
         None
     }
 
-    /// Takes what has come.
+    /// Processes the received bytes.
     fn read(&mut self, now: u64) -> Option<Ending> {
         let waker = self.streams.slots.wire_waker();
         let cx = &mut Context::from_waker(&waker);
@@ -513,7 +513,7 @@ impl<X: Front> Connection<X> {
     }
 }
 
-/// Sends what is left, GOAWAY last, and closes the socket so that the client can read that.
+/// Sends the remaining frames, GOAWAY last, and closes the socket so that the client can read all of them.
 async fn close(mut socket: Socket, mut out: Output) {
     let sent = std::future::poll_fn(|cx| out.send(cx, &mut socket));
     let _ = tokio::time::timeout(LINGER, sent).await;

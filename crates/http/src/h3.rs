@@ -389,7 +389,7 @@ impl<X: Front> Connection<X> {
         };
         let client = stream.request.client();
         if self.is_of_proxy && matches!(stream.stage, Stage::New) {
-            // QUIC drops the head that came with the reset, so nobody knows whose it was. It counts as what it costs, a small frame.
+            // QUIC drops a head that came with the reset, so the client of the request is not known. It counts as a small frame.
             // Otherwise one client would end the connection for the others.
             if !self.counter.count(Kind::Small, now) {
                 self.count(Kind::Reset);
@@ -531,7 +531,7 @@ impl<X: Front> Connection<X> {
         Ok(())
     }
 
-    /// What has come behind a head is wrong.
+    /// The frames after a head are wrong.
     fn failed(&mut self, slot: u32, failed: receive::Failed) -> Result<(), Ending> {
         match Polled::from(failed) {
             Polled::Wrong(wrong) => return Err(Ending::Told(wrong)),

@@ -46,7 +46,7 @@ pub struct Interim {
 
 /// What a request's carrier and its steps tell each other.
 pub struct RequestState {
-    /// What has come of the body and was not taken yet.
+    /// Received bytes of the body that were not taken yet.
     data: Cell<Vec<u8>>,
     /// Interim answers for the carrier. Boxed, because few requests have any.
     #[allow(clippy::box_collection, reason = "8 bytes in each request, not 24")]
@@ -270,7 +270,7 @@ impl RequestState {
         self.settle_body(Incoming::Whole);
     }
 
-    /// What has come is no body.
+    /// The received bytes are no valid body.
     pub fn fail_body(&self) {
         self.settle_body(Incoming::Malformed);
     }

@@ -25,7 +25,7 @@ pub struct Handshake<X> {
     waits: bool,
     /// It has waited for one.
     has_waited: bool,
-    /// The end of a connection that cannot go on.
+    /// The end of a connection after an error.
     closing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -71,7 +71,7 @@ impl<X: Front> Handshake<X> {
             state.wake_at(clock::deadline(limit));
         }
         match shaken {
-            // The manager finishes what it has begun, also for the clients of a gateway that drains. Its deadline goes on.
+            // The manager finishes orders that it has begun, also for clients of a gateway that drains. The deadline still applies.
             Poll::Pending if self.has_waited && !state.is_unwanted() => Poll::Pending,
             // One that is closed for others, or because the gateway ends.
             Poll::Pending if state.is_over(self.front.is_draining(), now) => Poll::Ready(()),

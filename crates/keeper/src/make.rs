@@ -20,7 +20,7 @@ use weir_sys::memory;
 
 use crate::{MAX_FILE, Order, Product};
 
-/// Makes a key, writes it to `order.key`, and returns what is public. `now`: seconds since 1970.
+/// Makes a key, writes it to `order.key`, and returns the public result. `now`: seconds since 1970.
 ///
 /// # Errors
 /// What is wrong, without a byte of a key.

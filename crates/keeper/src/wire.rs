@@ -24,10 +24,10 @@ pub enum ToKeeper<F = OwnedFd> {
     Serve(F),
 }
 
-/// A key to make, and what is made with it.
+/// A key to make, and its use.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Order<F = OwnedFd> {
-    /// What is made with the key.
+    /// The result that is made with the key.
     pub product: Product<F>,
     /// Host names and addresses that it is for. Of an authority: the domains and networks for which it may sign.
     pub names: Vec<String>,
@@ -37,7 +37,7 @@ pub struct Order<F = OwnedFd> {
     pub key: F,
 }
 
-/// What is made with a new key.
+/// The result that is made with a new key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Product<F = OwnedFd> {
     /// A request for a certificate (PKCS #10, DER).
@@ -67,7 +67,7 @@ pub enum FromKeeper {
         /// What the operator should know of it.
         warnings: Vec<String>,
     },
-    /// What is public of an [`Order`].
+    /// The public result of an [`Order`].
     Made(Vec<u8>),
     /// The files cannot be used, or what was ordered cannot be made.
     Failed {

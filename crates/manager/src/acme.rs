@@ -703,7 +703,7 @@ impl Orders {
             return;
         };
         let one = &mut self.wanted[index];
-        // Its lock ends when the others can read what has become of it.
+        // The lock ends when other nodes can read the result.
         let _order = one.order.take();
         one.failed += 1;
         let failures = one.state.failures;

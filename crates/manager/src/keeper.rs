@@ -319,7 +319,7 @@ impl Keeper {
                     running.is_full = true;
                     break;
                 }
-                // It ends. What it said last is still to be heard.
+                // It ends. Its last messages must still be read.
                 Err(error) if is_gone(&error) => {
                     running.queue.push_front(message);
                     break;

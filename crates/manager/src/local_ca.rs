@@ -25,7 +25,7 @@ pub(super) struct LocalCertificates {
     keeper: Rc<RefCell<Keeper>>,
     store: Store,
     list: Vec<Local>,
-    /// Where in `list` it is to go on.
+    /// The position in `list` at which to continue.
     place: usize,
     /// What the keeper makes now.
     making: Option<Making>,

@@ -43,7 +43,7 @@ impl Quic {
         all.map(|(gateway, reactor, socket)| (*gateway, *reactor, socket))
     }
 
-    /// Goes on with what the weir before this one has, so that its connections go on, too.
+    /// Takes over the keys and inboxes of the earlier weir, so that its connections continue.
     pub(super) fn take_over(&mut self, handed: QuicHanded) {
         let Some((keys, last)) = handed.secret else {
             return;

@@ -27,7 +27,7 @@ pub struct TlsSocket {
 thread_local! {
     /// What was read from a socket and not processed.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
-    /// What is to be encrypted of a file.
+    /// The part of a file that is to be encrypted.
     static PLAIN: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into());
 }
 
@@ -262,7 +262,7 @@ impl Write for Unwatched<'_> {
     }
 }
 
-/// What came of one read.
+/// The result of one read.
 enum Received {
     /// So many plain bytes; perhaps none yet.
     Some(usize),

@@ -56,7 +56,7 @@ pub struct WorkerStatus {
     /// Requests that it was given.
     pub requests: u64,
     /// The most memory that one of its first requests used, the tenth if it has had so many; 0: not measured. An
-    /// application that stays booted and needs more and more keeps what it should not.
+    /// application that stays booted and needs more and more memory has a leak.
     pub early_memory: u64,
     /// Its running or last request; empty before the first one.
     pub request: RequestStatus,

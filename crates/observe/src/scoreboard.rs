@@ -432,7 +432,7 @@ const TEXTS: usize = 5;
 /// Each text is cut to this many bytes.
 pub const LONGEST: usize = 1024;
 
-/// After so many requests an application has in memory what it keeps anyway.
+/// After this number of requests an application has loaded the data that it keeps.
 const EARLY: u64 = 10;
 
 #[cfg(test)]

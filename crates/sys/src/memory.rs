@@ -68,7 +68,7 @@ pub fn use_huge_pages() {
 /// Gives memory back to the kernel that the calling thread has freed. The allocator does this itself while it is
 /// used, but not on an idle thread.
 pub fn give_back() {
-    // SAFETY: may be called at any time; it touches only what is free, of the calling thread and of none.
+    // SAFETY: may be called at any time; it touches only free memory, of the calling thread or of no thread.
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 

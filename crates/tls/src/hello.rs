@@ -97,7 +97,7 @@ fn ticket(mut records: &[u8]) -> Option<bool> {
     Some(false)
 }
 
-/// Takes what has its length before it, in so many bytes.
+/// Takes a vector: its length in this number of bytes, then its content.
 fn vector<'b>(rest: &mut &'b [u8], bytes: usize) -> Option<&'b [u8]> {
     let (length, behind) = rest.split_at_checked(bytes)?;
     let length = length

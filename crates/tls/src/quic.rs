@@ -225,7 +225,7 @@ impl Session {
     }
 }
 
-/// What the handshake goes on with whose first message is this; or an alert, and why.
+/// The settings for the handshake with this first message; or an alert, and why.
 fn choose(of: &Handshakes, message: &[u8]) -> Result<Chosen, (u8, String)> {
     let mut acceptor = Acceptor::default();
     let wrong = |error: Error| (ILLEGAL_PARAMETER, error.to_string());
@@ -256,7 +256,7 @@ fn choose(of: &Handshakes, message: &[u8]) -> Result<Chosen, (u8, String)> {
             crate::Broken::UnknownName(name).to_string(),
         )
     };
-    // quinn-proto asks for what comes next only when the client sends something, so nobody could go on when the certificate has come.
+    // quinn-proto continues only when the client sends something, so the handshake could not continue when the certificate is there.
     if of.server.waits(of.listener, &hello) {
         return Err(unknown());
     }

@@ -54,7 +54,7 @@ pub struct Server {
     pub counts: Counts,
 }
 
-/// What is said of a listener.
+/// The settings of a listener.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Listener {
     /// The certificate for clients without a known name.
@@ -119,7 +119,7 @@ impl Counts {
     }
 }
 
-/// Whether a handshake can go on.
+/// Whether a handshake can continue.
 pub(crate) enum Fit {
     Chosen(Chosen),
     /// It may wait: a certificate is got on demand.
@@ -128,7 +128,7 @@ pub(crate) enum Fit {
     None,
 }
 
-/// What a handshake goes on with.
+/// The settings with which a handshake continues.
 pub(crate) struct Chosen {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) certificate: Arc<CertifiedKey>,
@@ -207,7 +207,7 @@ impl Server {
             .clone()
     }
 
-    /// What a handshake on `listener` goes on with, at the address `local`. `waits`: it may wait for a certificate on demand.
+    /// The settings for a handshake on `listener` at the address `local`. `waits`: it may wait for a certificate on demand.
     pub(crate) fn choose(
         &self,
         (listener, local): (u16, Option<IpAddr>),

@@ -44,7 +44,7 @@ pub struct Session {
     listener: u16,
     /// The address that the client connected to.
     local: Option<IpAddr>,
-    /// Bytes that came and wait for space for what is in them.
+    /// Received bytes that wait until there is room for their content.
     pending: Vec<u8>,
     /// Plain bytes that are encrypted and not yet sent whole ([`Session::write`]).
     unsent: usize,
@@ -98,7 +98,7 @@ impl Signed {
 
 /// A handshake that waits for a certificate on demand.
 struct Waiting {
-    /// The whole ClientHello; taken when it goes on.
+    /// The whole ClientHello; taken when the handshake continues.
     accepted: Option<Accepted>,
     /// The name that it asks for.
     name: Box<str>,
@@ -148,7 +148,7 @@ pub struct ClientCertificate {
     pub fingerprint: String,
 }
 
-/// Why a connection cannot go on.
+/// Why a connection must end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Broken {
     /// The client sent HTTP without TLS.
@@ -199,7 +199,7 @@ impl Session {
     /// it goes no further than the handshake.
     ///
     /// # Errors
-    /// If the connection cannot go on. What [`Session::send`] has is to be sent even then.
+    /// If the connection must end. The bytes of [`Session::send`] must be sent even then.
     pub fn receive(&mut self, bytes: &[u8], out: &mut [u8]) -> Result<usize, Broken> {
         let joined;
         let mut rest = bytes;
@@ -413,7 +413,7 @@ impl Session {
     /// Goes on with a handshake that is paused, if it can. Returns false if it cannot: `waker` is woken when this may have changed.
     ///
     /// # Errors
-    /// If it cannot go on at all.
+    /// If the connection must end.
     pub fn resume(&mut self, waker: &Waker) -> Result<bool, Broken> {
         if matches!(self.state, State::Waiting(_)) && !self.look_for_certificate(waker)? {
             return Ok(false);
@@ -500,7 +500,7 @@ impl Session {
         Ok(())
     }
 
-    /// rustls has processed what it had.
+    /// rustls has processed all its bytes.
     fn processed(&mut self, processed: Result<(), rustls::Error>) -> Result<(), Broken> {
         let State::Open(connection) = &mut self.state else {
             return Ok(());

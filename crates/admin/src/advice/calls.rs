@@ -104,7 +104,7 @@ fn errors(host: &Value) -> Option<Trouble> {
                 said(seconds(&last["age"])),
                 text(&last["status"])
             ),
-            "the fault is on its side, or in what is sent: the access log has the status of each call. Answers with a \
+            "the fault is on the host's side, or in the application's requests: the access log has the status of each call. Answers with a \
              status do not open the circuit breaker",
         ));
     }

@@ -325,7 +325,7 @@ fn help(text: impl Into<String>) -> Help {
     }
 }
 
-/// Functions by what they wait for; `*` at the end: any end. The first match counts.
+/// What functions wait for, by name; `*` at the end: any end. The first match counts.
 const WAITS: &[(Wait, &[&str])] = &[
     (
         Wait::Session,

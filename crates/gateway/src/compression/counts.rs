@@ -69,9 +69,9 @@ pub(crate) struct CodingCounts {
 }
 
 impl Counts {
-    /// Counts an answer of which `sent` bytes went to the client. `is_whole`: those are all.
+    /// Counts an answer after `sent` bytes went to the client. `is_whole`: the answer is complete.
     pub(crate) fn add(&self, compressed: &Compressed, sent: u64, is_whole: bool) {
-        // Only a stream knows of which original bytes a part was made.
+        // Only a stream knows from which original bytes a part was made.
         if !is_whole && matches!(compressed.original, Original::Whole(_)) {
             return;
         }

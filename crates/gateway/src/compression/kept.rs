@@ -71,7 +71,7 @@ pub(crate) struct Kept {
 #[derive(Debug, Default)]
 pub(crate) struct KnownForms(RefCell<[Weak<Kept>; 3]>);
 
-/// What there is of a file.
+/// The state of a file.
 pub(crate) enum Found {
     /// The compressed form.
     Kept(Arc<Kept>),

@@ -27,7 +27,7 @@ pub(super) struct Counts {
 pub(super) struct ListenQueue {
     pub(super) length: usize,
     pub(super) most: usize,
-    /// 0: of a unix socket, of which nothing is known.
+    /// 0: a unix socket, whose queue is not known.
     pub(super) limit: usize,
 }
 

@@ -128,7 +128,7 @@ fn keep(record: &mut Record, said: &Fields) -> Option<Fields> {
 }
 
 /// Adds to an answer what was kept of the scripts that redirected to it. A file has their media type already. `is_script`:
-/// another script has answered, and what it says about the same counts.
+/// another script has answered, and its values replace these.
 pub(super) fn keep_said(record: &mut Record, reply: &mut Reply, is_script: bool) {
     let Some(kept) = record.rare.as_mut().and_then(|rare| rare.kept.take()) else {
         return;

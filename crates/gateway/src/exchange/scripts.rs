@@ -31,7 +31,7 @@ pub(super) struct ScriptSteps {
     client: Client,
 }
 
-/// What is given back if other steps are needed.
+/// The parts of a request, returned if other steps are needed.
 type NotUsual = (Box<Record>, Option<&'static Rules>);
 
 /// Begins the steps. The request's script is in the record.

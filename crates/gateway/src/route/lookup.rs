@@ -12,7 +12,7 @@ use super::{
 };
 use crate::files::{FileEntry, LoadedFile};
 
-/// What lookups know already, and what becomes of what they find.
+/// The cache of lookups, and how their results are kept.
 pub(super) trait Lookup {
     /// A file that was found.
     type File;

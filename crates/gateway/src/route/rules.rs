@@ -28,7 +28,7 @@ pub struct Rules {
     pub settings: Settings,
     /// The policy for requests of scripts.
     pub(crate) policy: Policy,
-    /// What it demands of clients; `None`: nothing.
+    /// Its conditions for clients; `None`: none.
     pub(crate) guard: Option<Guard>,
     /// The value of `Strict-Transport-Security`.
     pub(crate) hsts: Option<String>,

@@ -17,7 +17,7 @@ use crate::{Front, Tunnel};
 /// How a connection ends.
 #[derive(Debug)]
 pub(super) enum Ending {
-    /// The kernel has all answers, or nobody waits for one; and the client sends nothing more, as far as it has said.
+    /// The kernel has all answers, or no answer is due, and the client has announced nothing more.
     Clean,
     /// The kernel has the answer, but the client may still be sending: a body that nobody reads, or a request that it does not know
     /// to be refused.

@@ -39,7 +39,7 @@ pub(super) struct Sending<R> {
     pub(super) completion: Completion<R>,
 }
 
-/// What is left of a request once its answer was sent.
+/// The rest of a request after its answer was sent.
 #[derive(Debug)]
 pub(super) struct Completion<R> {
     request: Rc<RequestState>,
@@ -222,7 +222,7 @@ impl<R: Receipt> Sending<R> {
         Poll::Ready(Err(Cut::Truncated))
     }
 
-    /// Takes what there is of the body, until there is enough for a write.
+    /// Takes available parts of the body, until there is enough for a write.
     fn collect(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) {
         while self.end.is_none()
             && self.file.is_none()

@@ -261,7 +261,7 @@ impl Wire {
         &mut self.out
     }
 
-    /// What is in that buffer and not with the kernel.
+    /// The bytes in that buffer that the kernel does not have yet.
     pub(super) fn unwritten(&self) -> &[u8] {
         &self.out[self.written..]
     }
@@ -459,7 +459,7 @@ fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, 
 }
 
 /// Whether a request offers another protocol, which it does not get, and what follows it may be of that protocol: the connection
-/// ends with the answer. A program in front could have taken the offer for accepted, and passes on what it has not looked at.
+/// ends with the answer. A program in front could believe that the offer was accepted, and pass on bytes that it has not checked.
 /// Clients that offer HTTP/2 on every connection go on with HTTP/1, but have sent nothing behind the request. `behind`: what has
 /// come with it.
 fn offers_what_may_follow(head: &RequestHead, behind: &[u8]) -> bool {
@@ -469,7 +469,7 @@ fn offers_what_may_follow(head: &RequestHead, behind: &[u8]) -> bool {
                 .any(|token| !token.eq_ignore_ascii_case(b"h2c")))
 }
 
-/// Gives the steps what there is of a body. Returns whether they have something to do.
+/// Gives the steps the received part of a body. Returns whether they have something to do.
 fn read_body(decoder: &mut Decoder, input: &mut &[u8], request: &RequestState) -> bool {
     HEAD.with_borrow_mut(|head| {
         let mut has_moved = false;

@@ -13,7 +13,7 @@ pub(super) struct Channel {
     /// What the client may send, and how much more because it may not know that yet.
     pub(super) window: i64,
     pub(super) tolerance: i64,
-    /// What has come of the body and was not taken.
+    /// Received bytes of the body that were not taken yet.
     pub(super) body: Vec<u8>,
     /// Bytes that are missing of a body whose length is known.
     pub(super) missing: Option<u64>,
@@ -69,7 +69,7 @@ impl Channel {
         self.send_window <= i64::from(MOST_WINDOW)
     }
 
-    /// How much the client may be allowed to send beyond what it may, if that is worth a frame. `most`: its window.
+    /// By how much the client's window can be enlarged, if that is worth a frame. `most`: the size of the window.
     pub(super) fn allowance(&self, most: u32) -> Option<u32> {
         if self.is_whole || self.is_reset || self.is_ignored {
             return None;

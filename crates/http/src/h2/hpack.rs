@@ -41,7 +41,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// It is no HPACK, or refers to what is not there: the connection cannot go on.
+    /// It is no HPACK, or refers to a table entry that does not exist: the connection must end.
     pub(super) fn decode(
         &mut self,
         block: &[u8],
@@ -157,7 +157,7 @@ pub(super) fn put_status(out: &mut Vec<u8>, status: &str) {
     }
 }
 
-/// Adds a field. `name` is in lower case, and `known` is what it is called.
+/// Adds a field. `name` is in lower case, and `known` identifies it.
 pub(super) fn put(out: &mut Vec<u8>, known: Option<Name>, name: &[u8], value: &[u8]) {
     match known.map_or(0, |known| INDICES[known as usize]) {
         0 => {

@@ -53,7 +53,7 @@ impl Protocol {
             WINDOW_UPDATE => self.window_update(head, payload),
             CONTINUATION => self.continuation(head, payload),
             PRIORITY_UPDATE => self.priority_update(payload),
-            // What is not known has no meaning, and a client that leaves may finish what runs.
+            // Unknown frames are ignored, and a client that leaves may finish its running requests.
             _ => Ok(()),
         }
     }
@@ -114,7 +114,7 @@ impl Protocol {
         if id > self.last || id.is_multiple_of(2) {
             return Err(wrong(PROTOCOL_ERROR));
         }
-        // What comes on a stream that was reset, or that the client was told is not served, has no meaning.
+        // Frames of a stream that was reset, or that weir has refused, are ignored.
         let is_known = id > self.last_served || self.gone.contains(&id);
         if !is_known && code != NO_ERROR {
             self.reset_stream(id, code);
@@ -298,7 +298,7 @@ impl Protocol {
         if payload.len() != 4 {
             return Err(wrong(FRAME_SIZE_ERROR));
         }
-        // The client knows that it is closed: what comes now is wrong.
+        // The client knows that the stream is closed: a further frame is an error.
         self.gone.retain(|gone| *gone != head.stream);
         let Some(at) = self.find(head.stream) else {
             self.count(Kind::Reset);

@@ -23,9 +23,9 @@ pub(super) struct Output {
     bytes: Vec<u8>,
     /// How many of them the socket has.
     sent: usize,
-    /// What comes behind them.
+    /// The bytes after them.
     tail: Bytes,
-    /// What comes behind all that, in a write of its own.
+    /// The bytes after all that, in a separate write.
     behind: Vec<u8>,
     is_blocked: bool,
 }

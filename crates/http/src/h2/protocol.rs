@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Why the connection cannot go on.
+/// Why the connection must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wrong {
     /// What the client is told.
@@ -46,7 +46,7 @@ pub(super) struct Arrived {
     pub(super) head: Result<Whole, Refused>,
 }
 
-/// What there is of a body.
+/// The received part of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
     /// Bytes of it.
@@ -68,7 +68,7 @@ pub(super) struct Protocol {
     pub(super) channels: Vec<Channel>,
     /// How many streams count as open.
     pub(super) open: u32,
-    /// The streams that weir has reset, the newest last: what comes on them has no meaning.
+    /// The streams that weir has reset, the newest last: their frames are ignored.
     pub(super) gone: VecDeque<u32>,
     /// The highest number of a stream that the client has opened, and the highest that is served.
     pub(super) last: u32,
@@ -76,7 +76,7 @@ pub(super) struct Protocol {
     /// Bytes that were received; the first `used` of them are used.
     ahead: Vec<u8>,
     used: usize,
-    /// What is ahead belongs to another turn.
+    /// The next bytes belong to another turn.
     is_stopped: bool,
     has_preface: bool,
     pub(super) has_settings: bool,
@@ -96,7 +96,7 @@ pub(super) struct Protocol {
     pub(super) requests: u32,
     /// The memory of all connections is full.
     pub(super) is_full: bool,
-    /// What the client may send of all bodies, and what has come and was not taken.
+    /// The window of all bodies, and the bytes that have arrived and were not taken.
     pub(super) window: i64,
     pub(super) held: usize,
     /// The memory of the heads of requests that are not over, bytes.
@@ -133,7 +133,7 @@ pub(super) struct Partial {
 }
 
 impl Protocol {
-    /// Begins a connection: the client is told weir's settings. `ahead`: what it has sent.
+    /// Begins a connection with weir's settings. `ahead`: bytes that the client has already sent.
     pub(super) fn new(limits: Limits, ahead: Vec<u8>, now: u64) -> Protocol {
         let mut protocol = Protocol {
             out: Output::default(),
@@ -206,7 +206,7 @@ impl Protocol {
         self.is_stopped = false;
     }
 
-    /// Whether what has come belongs to another turn.
+    /// Whether the received bytes belong to another turn.
     pub(super) fn is_stopped(&self) -> bool {
         self.is_stopped
     }
@@ -217,7 +217,7 @@ impl Protocol {
         self.go_on_with(bytes)
     }
 
-    /// Uses what came in an earlier turn.
+    /// Processes bytes that arrived in an earlier turn.
     pub(super) fn go_on(&mut self) -> Result<(), Wrong> {
         match self.ahead.is_empty() {
             true => Ok(()),
@@ -323,7 +323,7 @@ impl Protocol {
         self.incomplete_since
     }
 
-    /// Lets the client send more, if it has used much of what it may.
+    /// Enlarges the client's window, if the client has used much of it.
     fn allow_more(&mut self) {
         let most = self.limits.window.max(self.limits.stream_window);
         if let Some(more) = allowance(most, self.window, self.held) {
@@ -374,7 +374,7 @@ impl Protocol {
         at.is_none_or(|at| self.channels[at].is_whole && self.channels[at].body.is_empty())
     }
 
-    /// Takes what has come of a body, and lets the client send as much again.
+    /// Takes the received part of a body, and enlarges the client's window by the same amount.
     pub(super) fn take_body(&mut self, id: u32) -> Came {
         let window = self.limits.stream_window;
         let Some(at) = self.find(id) else {
@@ -522,7 +522,7 @@ impl Protocol {
         self.gone.push_back(id);
     }
 
-    /// Counts the reset of a stream. Of one that was not begun, the carrier knows whose it is ([`Self::count_reset`]).
+    /// Counts the reset of a stream. For a stream that was not begun, the carrier knows the client ([`Self::count_reset`]).
     pub(super) fn count_reset_at(&mut self, at: usize) {
         let channel = &self.channels[at];
         if channel.slot != NO_SLOT || channel.is_over {
@@ -625,7 +625,7 @@ impl Protocol {
         self.channels.iter().map(|one| one.body.len()).sum()
     }
 
-    /// Gives up what is not needed while nothing is open.
+    /// Frees memory that is not needed while no stream is open.
     pub(super) fn rest(&mut self) {
         if self.channels.is_empty() {
             self.channels = Vec::new();
@@ -641,7 +641,7 @@ fn put_goaway(out: &mut Vec<u8>, last: u32, code: u32) {
     put(out, GOAWAY, 0, 0, &payload);
 }
 
-/// The connection cannot go on.
+/// The connection must end.
 pub(super) fn wrong(code: u32) -> Wrong {
     Wrong { code, limit: None }
 }

@@ -156,7 +156,7 @@ impl<R: Receipt> Stream<R> {
         }
     }
 
-    /// Gives the steps what has come of the body, and the client as much room again. Returns whether they have something to do.
+    /// Gives the steps the received part of the body, and enlarges the client's window by it. Returns whether they have something to do.
     fn take_body(&mut self, protocol: &mut Protocol) -> bool {
         if !self.has_body {
             return false;

@@ -40,7 +40,7 @@ impl Wire {
         self.budget == 0
     }
 
-    /// Reads, and gives `take` what came; nothing at the end.
+    /// Reads, and gives the bytes to `take`; none at the end.
     pub(super) fn poll_read<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -57,7 +57,7 @@ impl OneWay {
         OneWay::New(Vec::new())
     }
 
-    /// Takes bytes that have come. What they say is added to `events`.
+    /// Parses received bytes, and adds the results to `events`.
     pub(super) fn read(
         &mut self,
         mut bytes: Bytes,
@@ -119,7 +119,7 @@ impl OneWay {
         }
     }
 
-    /// Bytes that are kept of what has not come whole.
+    /// Bytes of a frame that is not complete.
     #[cfg(any(test, feature = "checks"))]
     pub(super) fn kept(&self) -> usize {
         match self {

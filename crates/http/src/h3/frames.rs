@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 
-/// Why the connection cannot go on: a code for the client, and words.
+/// Why the connection must end: a code for the client, and a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) code: u64,

@@ -20,7 +20,7 @@ use crate::{
 ///
 /// # Errors
 ///
-/// The connection cannot go on. What is wrong with the head alone is in what is returned.
+/// The connection must end. An error of this head alone is in the returned value.
 pub(super) fn read(block: &[u8], limits: &Limits) -> Result<Result<Whole, Unfit>, Failed> {
     let mut building = Building::new(Version::HTTP_3, limits);
     let read = qpack::decode(block, false, |name, value| building.field(name, value));
@@ -28,7 +28,7 @@ pub(super) fn read(block: &[u8], limits: &Limits) -> Result<Result<Whole, Unfit>
     read.map(|()| whole).map_err(undecodable)
 }
 
-/// What is too large of a head that begins with these bytes.
+/// Which limit a head that begins with these bytes exceeds.
 pub(super) fn too_large(begin: &[u8], limits: &Limits) -> Refused {
     let mut building = Building::new(Version::HTTP_3, limits);
     let _ = qpack::decode(begin, true, |name, value| building.field(name, value));

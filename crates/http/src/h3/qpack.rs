@@ -9,7 +9,7 @@ use crate::multiplex::literals::{Malformed, integer, put_integer, put_text, text
 ///
 /// # Errors
 ///
-/// It is no QPACK, or refers to what is not there: the connection cannot go on.
+/// It is no QPACK, or refers to a table entry that does not exist: the connection must end.
 pub(super) fn decode(
     mut block: &[u8],
     is_cut: bool,
@@ -48,7 +48,7 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// A value, or what there is of it.
+/// A value, or its first part.
 fn text_or_begin<'r, 'b: 'r>(
     bytes: &mut &'b [u8],
     room: &'r mut Vec<u8>,

@@ -22,7 +22,7 @@ pub(super) struct Receiving {
     part: Part,
     /// Bytes that were read from QUIC and not used.
     pending: Bytes,
-    /// What has come of a head.
+    /// The received part of a head.
     head: Vec<u8>,
     /// It is larger than allowed. It is read until its beginning tells why.
     is_too_large: bool,
@@ -63,7 +63,7 @@ pub(super) enum Failed {
     Reset,
     /// The stream is to be reset with this code.
     Stream(u64),
-    /// The connection cannot go on.
+    /// The connection must end.
     Connection(Wrong),
     /// The head, which begins with these bytes, is larger than allowed.
     TooLarge(Vec<u8>),
@@ -105,7 +105,7 @@ impl Receiving {
         std::mem::take(&mut self.small)
     }
 
-    /// Reads what has come. `most`: how large a head may be.
+    /// Parses the received bytes. `most`: the maximum size of a head.
     pub(super) fn poll(
         &mut self,
         quic: &mut Connection,

@@ -66,7 +66,7 @@ pub(super) enum Polled {
     Head(Vec<u8>),
     /// The head, which begins with these bytes, is larger than allowed.
     TooLarge(Vec<u8>),
-    /// The connection cannot go on.
+    /// The connection must end.
     Wrong(Wrong),
 }
 
@@ -226,7 +226,7 @@ impl<R: Receipt> Stream<R> {
         }
     }
 
-    /// Tells QUIC in which order it sends what it has. What it gets, and when, is decided by [`super::streams`].
+    /// Tells QUIC in which order it sends its bytes. [`super::streams`] decides which bytes it gets, and when.
     pub(super) fn set_priority(&self, quic: &mut Connection) {
         let priority = i32::from(7 - self.priority.urgency);
         let _ = quic.send_stream(self.id).set_priority(priority);

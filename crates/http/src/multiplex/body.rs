@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::file::FileRead;
 use crate::{Body, Fields, Part, Receipt};
 
-/// What is left of a body. Its receipt is told what is taken of it.
+/// The rest of a body. Its receipt counts the bytes that are taken.
 pub(crate) struct Outgoing<R> {
     body: Body,
     /// Bytes that are still to be taken from it, if the answer has a known length.

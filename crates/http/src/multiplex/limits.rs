@@ -114,7 +114,7 @@ impl Counter {
 }
 
 /// The streams that clients of a proxy have reset: each may reset as many as on a connection of its own. Who resets more is refused for
-/// [`WINDOW`], and the connection, with the requests of others, goes on.
+/// [`WINDOW`], and the connection stays, with the requests of other clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients(HashMap<u64, Resets>);
 

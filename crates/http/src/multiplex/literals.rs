@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-/// Why a head cannot be read: it is not compressed as it should be, or refers to what is not there. The connection cannot go on.
+/// A head cannot be decompressed, or refers to a table entry that does not exist. The connection must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 

@@ -105,7 +105,7 @@ impl<S: Multiplexed> Slots<S> {
         self.wire.1.clone()
     }
 
-    /// The same for what is sent when the turn ends: whether it was woken before is still to be looked at.
+    /// The same for streams that send when the turn ends. Whether they were woken before must still be checked.
     pub(crate) fn sending_waker(&self) -> Waker {
         self.wire.1.clone()
     }
@@ -259,7 +259,7 @@ impl<S: Multiplexed> Slots<S> {
     }
 
     /// The order in which streams send (RFC 9218 §10): by urgency; then one whole answer after the other, in the order of the
-    /// requests; then those of which each part is useful, in turns.
+    /// requests; then those whose parts are useful by themselves (incremental), in turns.
     fn turn_of(&self, slot: u32) -> (u8, bool, u64) {
         let entry = &self.slots[slot as usize];
         let Some(stream) = &entry.stream else {

@@ -22,7 +22,7 @@ use super::{
     wanted::{Advice, Wanted},
 };
 
-/// What is known of names that are not in the configuration.
+/// The state of names that are not in the configuration.
 #[derive(Debug)]
 pub(super) struct Demand {
     /// `None`: there are no certificates on demand.
@@ -143,7 +143,7 @@ impl Demand {
         until.chain(forget_at).chain(outcomes).min()
     }
 
-    /// The process for certificates has ended: what it was asked is asked again.
+    /// The process for certificates has ended: pending questions are sent again.
     pub(super) fn ask_again(&mut self) {
         self.asking
             .iter_mut()

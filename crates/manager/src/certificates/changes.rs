@@ -281,7 +281,7 @@ mod tests {
     use super::*;
     use std::{fs, os::unix::fs::symlink};
 
-    /// Certificates, of which some are looked at: more than the one whose turn it is and the one that has changed.
+    /// Certificates for a look at some of them: more than the one whose turn it is and the changed one.
     struct Watched {
         changes: Changes,
         paths: Vec<[PathBuf; 2]>,

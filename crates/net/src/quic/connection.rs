@@ -28,9 +28,9 @@ pub struct Connection {
     timer_at: Option<Instant>,
     /// What the socket did not take.
     unsent: Option<(Transmit, Vec<u8>)>,
-    /// What was sent to an address of which nobody knows yet whether it is the client's, bytes; `None`: it is.
+    /// Bytes that were sent to an address that is not validated yet; `None`: it is validated.
     unvalidated: Option<u64>,
-    /// What has happened and was not asked for.
+    /// Events that were not polled yet.
     events: VecDeque<Event>,
     /// Something has come since that was asked.
     has_heard: bool,

@@ -181,7 +181,7 @@ impl Arrival {
         self.incoming.as_ref()?.local_ip()
     }
 
-    /// Whether the client has shown that it gets what is sent to its address.
+    /// Whether the client has proved that it receives packets at its address.
     pub fn is_validated(&self) -> bool {
         let incoming = self.incoming.as_ref();
         incoming.is_some_and(Incoming::remote_address_validated)
@@ -229,7 +229,7 @@ impl Arrival {
         }
     }
 
-    /// Lets the client show first that it gets what is sent to its address (RFC 9000 §8.1.2).
+    /// Makes the client prove first that it receives packets at its address (RFC 9000 §8.1.2).
     pub fn retry(mut self) {
         if let Some(incoming) = self.incoming.take() {
             let mut out = Vec::new();

@@ -69,7 +69,7 @@ impl Machine {
     }
 }
 
-/// Processes that were killed for lack of memory: what is estimated below was not enough.
+/// Processes that were killed for lack of memory: then the estimates below were too low.
 fn killed(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     let told = case
         .live()

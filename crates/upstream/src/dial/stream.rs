@@ -110,7 +110,7 @@ impl Tls {
         }
     }
 
-    /// An error. What came before it is given first.
+    /// An error. The bytes before it are returned first.
     fn failed(&mut self, error: io::Error, has_some: bool) -> Poll<io::Result<()>> {
         if !has_some {
             return Poll::Ready(Err(error));
@@ -119,7 +119,7 @@ impl Tls {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads from the socket, and decrypts what is whole.
+    /// Reads from the socket, and decrypts complete records.
     fn poll_fill(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<io::Result<()>> {
         if self.is_drained {
             // This costs less than to let the session make room for nothing.
