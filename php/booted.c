@@ -10,7 +10,7 @@
  * request until that is done.
  *
  * An exception that the function does not catch, and exit(), end the request only. But if nothing was answered before exit(),
- * the script ends with it: what its objects say then is the answer. After a fatal error PHP cannot go on:
+ * the script ends too: the output of its destructors is then the answer. After a fatal error PHP cannot continue:
  * the process ends after the answer, and the pool starts another one.
  */
 #include "booted.h"

@@ -1,6 +1,6 @@
 /*
- * What PHP and its extensions keep of a request's functions, in a process that keeps its application: data of one client that
- * functions of the next request would return, and what was decided for one client. See booted.h.
+ * Clears what functions of PHP and its extensions keep after a request, in an application that stays booted: data of one client that
+ * functions would return in the next request, and settings that were made for one client. See booted.h.
  *
  * PHP clears this at the end of a request, by a function of each extension. They also clear what the application must keep (the
  * time zone, mb_internal_encoding()), so only some of them are called.

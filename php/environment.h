@@ -2,8 +2,8 @@
  * The environment. PHP starts with the environment of the user who started weir, as PHP-FPM's master does, so php.ini,
  * its folders and extensions can use its variables (${NAME}, PHP_INI_SCAN_DIR, PHPRC). Scripts see the pool's environment.
  *
- * The process is executed with those variables only that nobody may read a secret from: other processes of the pool's user can
- * read them until this process has forbidden it. The manager sends the others then.
+ * Other processes of the pool's user can read the environment of this process until it has forbidden that. So it is executed
+ * only with variables that have no secrets, and the manager sends the others afterwards.
  */
 #ifndef WEIR_ENVIRONMENT_H
 #define WEIR_ENVIRONMENT_H

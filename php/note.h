@@ -1,5 +1,5 @@
 /*
- * What PHP-FPM's log of requests says of a request, at the moment when PHP-FPM writes its line: after the script, and before
+ * The values of a request for PHP-FPM's access log, taken at the moment when PHP-FPM writes its line: after the script, and before
  * its shutdown functions. The gateway writes the line.
  */
 #ifndef WEIR_NOTE_H

@@ -4,9 +4,9 @@
  *   PHP loads ── extensions have started ──► may masters share that? ── yes ──► READY ──► waits for orders ── the channel is closed ──► ends
  *                                                  └── no: DECLINED with the reason, and it ends
  *
- * What is made before the fork is the same memory in all masters until one of them writes to it, which the others do not see. So all
- * that may be shared is private memory: memory that stays shared after a fork, threads, connections and open files would join pools of
- * different users, and a PHP with such things is loaded for each pool by itself.
+ * Memory that is made before the fork is shared by all masters until one of them writes to it; the others do not see the change. Only
+ * such private memory may be shared. Memory that stays shared after a fork, threads, connections and open files would connect pools of
+ * different users: if PHP has any of these, each pool loads PHP for itself.
  */
 #include "template.h"
 
