@@ -225,6 +225,36 @@ fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
 }
 
 #[test]
+fn a_gateway_that_is_out_of_descriptors_serves_on_when_the_logs_are_reopened() {
+    let route = "[[site.main.route]]\npath = \"/pong\"\nreply = { body = \"pong\\n\" }\n";
+    let mut weir = cgi_site()
+        .pool("max_children = 1")
+        .more(route)
+        .under(&["/bin/sh", "-c", "ulimit -n 100; exec \"$0\" \"$@\""])
+        .start();
+    let gateway = weir.gateway().pid;
+    stop(gateway);
+    let mut clients: Vec<_> = (0..120).map(|_| weir.client()).collect();
+    for client in &mut clients {
+        client.send("GET /pong HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+    }
+    weir.signal(Signal::TERM);
+    weir.log_line("stopping: running requests may finish");
+    signal(gateway, Signal::CONT);
+    weir.log_line("cannot accept connections");
+    // The gateway gets open files, for which it has no descriptors.
+    weir.signal(Signal::USR1);
+    weir.log_line("a message of the manager waits");
+    for client in &mut clients {
+        client.send("\r\n");
+    }
+    for client in &mut clients {
+        assert_eq!(client.response().expect(200).text(), "pong\n");
+    }
+    assert!(weir.wait_for_end().success());
+}
+
+#[test]
 fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
     // The kernel kills only the test's processes if they have their own control group, so the test needs the right to
     // create one.

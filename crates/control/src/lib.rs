@@ -723,10 +723,10 @@ impl Channel {
     /// Waits for the manager's next message to the gateway. `None`: the manager is gone.
     ///
     /// # Errors
-    /// As recvmsg(2); `InvalidData` if it is not a valid message.
+    /// As recvmsg(2); `EMFILE` if its descriptor cannot be opened now: it comes again. `InvalidData` if it is not a valid message.
     pub fn next_for_gateway(&self) -> io::Result<Option<ToGateway>> {
         BUFFER.with_borrow_mut(|buffer| {
-            let (n, descriptors) = message::receive(self.end.as_fd(), buffer, true)?;
+            let (n, descriptors) = message::receive_or_leave(self.end.as_fd(), buffer, true)?;
             if n == 0 {
                 return Ok(None);
             }

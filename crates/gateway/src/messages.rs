@@ -3,19 +3,24 @@
 use std::{
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
     time::Duration,
 };
 
 use weir_control::{ToGateway, ToManager};
-use weir_observe::{clock, error_log};
+use weir_net::ACCEPT_PAUSE;
+use weir_observe::{clock, error_log, seldom::Seldom};
 use weir_pool::MemoryView;
 
 use super::{
     Gateway, certificates,
     dispatch::{NewWorker, PoolHandle},
-    drain, handed, tls,
+    drain, handed, route, tls,
     worker_conn::WorkerConn,
 };
+
+/// Messages that wait for a descriptor.
+static WAITING: Seldom = Seldom::new(1);
 
 /// Handles the manager's messages until it requests a stop, or has ended.
 pub(super) fn obey(gateway: &'static Gateway, control: &Arc<weir_control::Channel>) {
@@ -28,6 +33,16 @@ pub(super) fn obey(gateway: &'static Gateway, control: &Arc<weir_control::Channe
             Ok(Some(ToGateway::Stop) | None) => return,
             Ok(Some(message)) => message,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if route::is_out_of_descriptors(&error) => {
+                if let Some(more) = WAITING.line() {
+                    log::error!(
+                        "a message of the manager waits, because this process has too many files open: raise the limit of open files \
+                         (LimitNOFILE of the service), or lower max_connections{more}"
+                    );
+                }
+                thread::sleep(ACCEPT_PAUSE);
+                continue;
+            }
             Err(error) => {
                 log::error!("a message of the manager is not valid: {error}");
                 return;

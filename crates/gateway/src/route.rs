@@ -36,6 +36,7 @@ pub use cache::CacheLimits;
 pub(super) use pattern::Matcher;
 pub use refusal::Refusal;
 pub use resolve::Script;
+pub(crate) use resolve::is_out_of_descriptors;
 pub use root::Reach;
 pub use rules::Rules;
 
@@ -619,9 +620,7 @@ impl Router {
                         cache.keep_known(keys.root, &root, name, now);
                     }
                 }
-                Target::Failed { error, .. } if resolve::is_out_of_descriptors(error) => {
-                    cache.files.clear()
-                }
+                Target::Failed { error, .. } if is_out_of_descriptors(error) => cache.files.clear(),
                 _ => {}
             }
         });

@@ -85,11 +85,58 @@ pub fn receive(
     buffer: &mut [u8],
     wait: bool,
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut flags = RecvFlags::CMSG_CLOEXEC;
-    if !wait {
-        flags |= RecvFlags::DONTWAIT;
+    let flags = RecvFlags::CMSG_CLOEXEC | waiting(wait);
+    let (length, lost, descriptors) = receive_with(end, buffer, flags)?;
+    if lost.is_empty() {
+        return Ok((length, descriptors));
     }
+    Err(cut_short())
+}
+
+/// As [`receive`], with one system call more. If its descriptors cannot be opened now, the message stays and can be received later.
+///
+/// # Errors
+/// As [`receive`]; `EMFILE` if no more descriptors can be opened.
+pub fn receive_or_leave(
+    end: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    wait: bool,
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK | waiting(wait);
+    let (length, lost, descriptors) = receive_with(end, buffer, flags)?;
+    if lost.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE.into());
+    }
+    if length > 0 {
+        // Takes the message away. A call without space for descriptors does not open them again.
+        let rest: &mut [u8] = &mut [0];
+        net::recv(end, rest, RecvFlags::DONTWAIT)?;
+    }
+    if lost.is_empty() {
+        return Ok((length, descriptors));
+    }
+    Err(cut_short())
+}
+
+fn cut_short() -> io::Error {
+    let text = "a message between our own processes was cut short";
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+fn waiting(wait: bool) -> RecvFlags {
+    match wait {
+        true => RecvFlags::empty(),
+        false => RecvFlags::DONTWAIT,
+    }
+}
+
+/// Its length, what was cut, and the descriptors.
+fn receive_with(
+    end: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> io::Result<(usize, ReturnFlags, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut was_reset = false;
     loop {
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -101,7 +148,7 @@ pub fn receive(
                 was_reset = true;
                 continue;
             }
-            Err(Errno::CONNRESET) => return Ok((0, Vec::new())),
+            Err(Errno::CONNRESET) => return Ok((0, ReturnFlags::empty(), Vec::new())),
             result => result?,
         };
         let mut descriptors = Vec::new();
@@ -110,16 +157,8 @@ pub fn receive(
                 descriptors.extend(rights);
             }
         }
-        if message
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-        {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a message between our own processes was cut short",
-            ));
-        }
-        return Ok((message.bytes, descriptors));
+        let lost = message.flags & (ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        return Ok((message.bytes, lost, descriptors));
     }
 }
 
@@ -176,10 +215,33 @@ mod tests {
     }
 
     #[test]
+    fn a_message_is_received_once_whichever_way() {
+        let (here, there) = pair().unwrap();
+        let file = crate::memory::file(c"test", b"attached").unwrap();
+        for text in [b"one".as_slice(), b"two"] {
+            send(here.as_fd(), text, &[file.as_fd()], true).unwrap();
+        }
+        let mut buffer = [0; 16];
+        let (n, descriptors) = receive_or_leave(there.as_fd(), &mut buffer, true).unwrap();
+        assert_eq!((&buffer[..n], descriptors.len()), (&b"one"[..], 1));
+        let text = crate::memory::read(descriptors[0].as_fd(), 100).unwrap();
+        assert_eq!(text, b"attached");
+        let (n, descriptors) = receive(there.as_fd(), &mut buffer, true).unwrap();
+        assert_eq!((&buffer[..n], descriptors.len()), (&b"two"[..], 1));
+        drop(here);
+        let end = receive_or_leave(there.as_fd(), &mut buffer, true).unwrap();
+        assert_eq!(end.0, 0);
+    }
+
+    #[test]
     fn a_message_too_long_for_the_buffer_is_an_error_not_a_part() {
         let (here, there) = pair().unwrap();
-        send(here.as_fd(), &[7; 100], &[], true).unwrap();
-        let error = receive(there.as_fd(), &mut [0; 10], true).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        for receive in [receive, receive_or_leave] {
+            send(here.as_fd(), &[7; 100], &[], true).unwrap();
+            let error = receive(there.as_fd(), &mut [0; 10], true).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            let error = receive(there.as_fd(), &mut [0; 10], false).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
     }
 }

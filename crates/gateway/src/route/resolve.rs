@@ -667,7 +667,7 @@ pub(super) fn redirect_to_folder<F, S>(
     }
 }
 
-pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
