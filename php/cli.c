@@ -20,6 +20,10 @@
 #include "log.h"
 #include "say.h"
 #include "sapi.h"
+#include "template.h"
+
+/* The last row of -i with -l (crates/tools/src/doctor/php.rs). */
+#define LOAD_ROW "Load that pools may share => "
 
 /* How the line begins in which -s tells of PHP (crates/fpm/src/php.rs). */
 #define STARTED "weir-php started PHP "
@@ -29,6 +33,7 @@ static const struct option LONG_OPTIONS[] = {
 	{"define", required_argument, NULL, 'd'},
 	{"help", no_argument, NULL, 'h'},
 	{"info", no_argument, NULL, 'i'},
+	{"load", no_argument, NULL, 'l'},
 	{"modules", no_argument, NULL, 'm'},
 	{"no-php-ini", no_argument, NULL, 'n'},
 	{"start", no_argument, NULL, 's'},
@@ -39,9 +44,10 @@ static const struct option LONG_OPTIONS[] = {
 static int usage(int code)
 {
 	static const char text[] =
-		"Usage: weir-php" " [-n] [-c FILE] [-d NAME=VALUE]... -i | -m | -s | -v\n"
+		"Usage: weir-php" " [-n] [-c FILE] [-d NAME=VALUE]... -i [-l] | -m | -s | -v\n"
 		"\n"
 		"  -i, --info           print phpinfo()\n"
+		"  -l, --load           with -i: also say whether pools may share a load of this PHP\n"
 		"  -m, --modules        list the modules that are compiled in or loaded\n"
 		"  -s, --start          start PHP and print only its messages\n"
 		"  -v, --version        print PHP's version\n"
@@ -87,13 +93,23 @@ static void print_version(void)
 		   __TIME__, get_zend_version());
 }
 
+/* Why pools cannot share a load of this PHP; empty: they can. */
+static char why_own[256];
+
+static void look_at_load(const struct pool_config *config)
+{
+	(void)config;
+	template_may_fork(why_own, sizeof why_own);
+}
+
 /* Starts PHP and a request, because printing needs one, and prints. */
-static int print(const struct pool_config *config, int what)
+static int print(const struct pool_config *config, int what, bool with_load)
 {
 	char error[512];
 	weir_sapi.phpinfo_as_text = 1;
 	log_on_command_line();
-	if (!engine_start(config, NULL, error, sizeof error)) {
+	template_begin();
+	if (!engine_start(config, with_load ? look_at_load : NULL, error, sizeof error)) {
 		if (what != 's') {
 			say("weir-php: %s", error);
 		}
@@ -115,6 +131,9 @@ static int print(const struct pool_config *config, int what)
 	zend_try {
 		if (what == 'i') {
 			engine_print_info(PHP_INFO_ALL);
+			if (with_load) {
+				php_printf(LOAD_ROW "%s\n", *why_own ? why_own : "yes");
+			}
 		} else if (what == 'm') {
 			print_modules();
 		} else {
@@ -132,7 +151,8 @@ int cli_run(int argc, char **argv)
 	char error[1];
 	config_read(&config, NULL, 0, error, sizeof error);
 	int what = 0, option;
-	while ((option = getopt_long(argc, argv, "c:d:himnsv", LONG_OPTIONS, NULL)) != -1) {
+	bool with_load = false;
+	while ((option = getopt_long(argc, argv, "c:d:hilmnsv", LONG_OPTIONS, NULL)) != -1) {
 		switch (option) {
 		case 'c':
 			config.php_ini = optarg;
@@ -140,6 +160,9 @@ int cli_run(int argc, char **argv)
 		case 'd':
 			config.defines = take_more_memory(config.defines, (config.define_count + 1) * sizeof *config.defines);
 			config.defines[config.define_count++] = optarg;
+			break;
+		case 'l':
+			with_load = true;
 			break;
 		case 'n':
 			config.no_ini = true;
@@ -156,5 +179,5 @@ int cli_run(int argc, char **argv)
 			return usage(EXIT_COMMAND_LINE);
 		}
 	}
-	return what && optind == argc ? print(&config, what) : usage(EXIT_COMMAND_LINE);
+	return what && optind == argc ? print(&config, what, with_load) : usage(EXIT_COMMAND_LINE);
 }

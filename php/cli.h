@@ -1,5 +1,5 @@
 /*
- * The command line of weir-php: -v, -m, -i, with -n, -c and -d, as in PHP-FPM.
+ * The command line of weir-php: -v, -m, -i with -l, with -n, -c and -d, as in PHP-FPM.
  */
 #ifndef WEIR_CLI_H
 #define WEIR_CLI_H

@@ -71,8 +71,13 @@ static bool has_threads(char *why, size_t size)
 	return false;
 }
 
-/* The descriptors that were there before PHP was loaded. They have the lowest numbers. */
-static int first_own;
+/* The descriptors that were there before PHP was loaded. */
+static bool was_open[1024];
+
+static bool is_older(int number)
+{
+	return number >= 0 && (size_t)number < sizeof was_open && was_open[number];
+}
 
 /* A file, or connection, that an extension keeps open. Devices have no state that masters could share. */
 static bool has_open_files(char *why, size_t size)
@@ -86,7 +91,7 @@ static bool has_open_files(char *why, size_t size)
 	while (!is_found && (entry = readdir(list))) {
 		int number = atoi(entry->d_name);
 		struct stat about;
-		if (*entry->d_name == '.' || number == dirfd(list) || number < first_own || fstat(number, &about) < 0 ||
+		if (*entry->d_name == '.' || number == dirfd(list) || is_older(number) || fstat(number, &about) < 0 ||
 		    S_ISCHR(about.st_mode)) {
 			continue;
 		}
@@ -103,11 +108,24 @@ static bool has_open_files(char *why, size_t size)
 	return is_found;
 }
 
+bool template_may_fork(char *why, size_t size)
+{
+	return !has_shared_memory(why, size) && !has_threads(why, size) && !has_open_files(why, size);
+}
+
 void template_begin(void)
 {
-	/* The lowest free number. */
-	first_own = dup(STDIN_FILENO);
-	close(first_own);
+	DIR *list = opendir("/proc/self/fd");
+	const struct dirent *entry;
+	while (list && (entry = readdir(list))) {
+		int number = atoi(entry->d_name);
+		if (*entry->d_name != '.' && number != dirfd(list) && (size_t)number < sizeof was_open) {
+			was_open[number] = true;
+		}
+	}
+	if (list) {
+		closedir(list);
+	}
 }
 
 /* ---- to become a master ---- */
@@ -194,7 +212,7 @@ void template_serve(int channel, const char *loaded)
 {
 	char why[256], name[16] = "";
 	pid_t manager = getppid();
-	if (has_shared_memory(why, sizeof why) || has_threads(why, sizeof why) || has_open_files(why, sizeof why)) {
+	if (!template_may_fork(why, sizeof why)) {
 		tell_declined(channel, 0, why);
 		_exit(EXIT_FINE);
 	}

@@ -11,6 +11,9 @@
 #ifndef WEIR_TEMPLATE_H
 #define WEIR_TEMPLATE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 /*
  * Tells the manager that PHP is loaded, and forks masters as it orders. Returns in each new master, where the channel leads to
  * the manager, too, and the pool's configuration comes through it. `loaded`: the text of READY. Ends the process with the manager, or when the manager
@@ -20,5 +23,8 @@ void template_serve(int channel, const char *loaded);
 
 /* Notes what is open before PHP is loaded. */
 void template_begin(void);
+
+/* Whether PHP has nothing now that processes must not share. If not, says what in `why`. */
+bool template_may_fork(char *why, size_t size);
 
 #endif

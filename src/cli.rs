@@ -191,7 +191,7 @@ pub fn serve(args: &ServeArgs, origin: weir_manager::Origin) -> ExitCode {
     }
 }
 
-/// Runs `weir check`: all problems go to stderr; `ok`, or the effective configuration, to stdout.
+/// Runs `weir check`: all problems go to stderr; `ok` and how PHP is loaded, or the effective configuration, to stdout.
 pub fn check(args: &CheckArgs) -> ExitCode {
     let file = match &args.config {
         Some(file) => Ok(file.clone()),
@@ -199,10 +199,13 @@ pub fn check(args: &CheckArgs) -> ExitCode {
     };
     let config = file
         .and_then(|file| Source::of_file(&file))
-        .and_then(|source| source.check());
+        .and_then(|source| source.check_and_tell());
     match config {
-        Ok(config) if args.print => print(&to_toml(&config)),
-        Ok(_) => print("ok\n"),
+        Ok((config, _)) if args.print => print(&to_toml(&config)),
+        Ok((_, told)) => {
+            let lines = told.iter().map(|line| format!("{line}\n"));
+            print(&format!("ok\n{}", lines.collect::<String>()))
+        }
         Err(code) => code,
     }
 }
@@ -236,7 +239,8 @@ enum TypedCommand {
     /// Print everything that is wrong with a configuration, or "ok"
     ///
     /// Prints all errors at once, each with its line and column and what to write instead. Also checks that the users,
-    /// programs and folders exist on this machine.
+    /// programs and folders exist on this machine. If there are several pools of weir's own PHP, it also says which share a load of PHP,
+    /// and why others load it for themselves.
     Check(CheckArgs),
     /// Show the current state of pools, workers, queues and listeners
     Status {

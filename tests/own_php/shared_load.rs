@@ -1,7 +1,13 @@
 //! Pools whose masters are forked from one process that has loaded PHP: they are as if each had loaded it, whatever that process
 //! does, and share nothing that a script or client has made.
 
-use std::{fs, os::unix::fs::FileExt, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::PathBuf,
+    process::Command,
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -9,6 +15,7 @@ use weir_test::{
     Setup, Weir, is_root, php,
     process::{Process, descendants},
     wait_until,
+    weir::program,
 };
 
 use super::{masters, setup, workers};
@@ -269,6 +276,71 @@ fn no_pool_has_anything_of_another_ones_scripts_in_its_memory() {
     }
 }
 
+/// What a script can do to the process with this number.
+const REACH: &str = r#"<?php
+    $pid = (int) $_GET['pid'];
+    $c = FFI::cdef('int kill(int, int); long ptrace(long, int, void *, void *); int prlimit(int, int, void *, void *);
+        int setpriority(int, int, int); int sched_setaffinity(int, size_t, void *); int pidfd_open(int, unsigned);
+        struct piece { void *at; size_t length; }; long process_vm_readv(int, struct piece *, long, struct piece *, long, long);
+        long syscall(long, ...);');
+    $mask = $c->new('long[16]');
+    $mask[0] = 3;
+    $limit = $c->new('long[2]');
+    [$byte, $one] = [$c->new('char[8]'), $c->new('struct piece[2]')];
+    $one[0]->at = FFI::addr($byte);
+    $one[1]->at = $c->cast('void *', 0x400000);
+    $one[0]->length = $one[1]->length = 8;
+    $can = ['be signalled' => $c->kill($pid, 0) === 0, 'be limited' => $c->prlimit($pid, 7, null, FFI::addr($limit)) === 0,
+        'get a priority' => $c->setpriority(0, $pid, 19) === 0, 'get processors' => $c->sched_setaffinity($pid, 128, FFI::addr($mask)) === 0,
+        'be traced' => $c->ptrace(0x4206, $pid, null, null) === 0,
+        'be read' => $c->process_vm_readv($pid, FFI::addr($one[0]), 1, FFI::addr($one[1]), 1, 0) >= 0];
+    foreach (['mem', 'environ', 'maps', 'smaps', 'auxv', 'stack', 'syscall', 'io', 'pagemap'] as $file) {
+        $can["show $file"] = @file_get_contents("/proc/$pid/$file", false, null, 0, 1) !== false;
+    }
+    foreach (['exe', 'cwd', 'root', 'fd/0', 'fd/1', 'ns/mnt'] as $link) {
+        $can["show $link"] = @readlink("/proc/$pid/$link") !== false;
+    }
+    $can['show fd'] = @scandir("/proc/$pid/fd") !== false;
+    echo json_encode(array_keys(array_filter($can)));
+"#;
+
+#[test]
+fn no_pool_reaches_a_process_that_loads_php() {
+    if !is_root() {
+        // All processes have one user then.
+        return;
+    }
+    let ffi = "php_admin_value = { \"ffi.enable\" = \"1\" }\n";
+    let other = format!("{ffi}php_define = {{ precision = \"5\" }}\n");
+    let names = [("a", ffi), ("b", ffi), ("c", &other), ("d", &other)];
+    let weir = pools(&names).file("reach.php", REACH).start();
+    for (host, _) in names {
+        ask(&weir, host, "/pid.php");
+    }
+    let reached = |host: &str, pid: u32| ask(&weir, host, &format!("/reach.php?pid={pid}"));
+    let templates = templates(&weir);
+    assert_eq!(templates.len(), 2);
+    for template in &templates {
+        for (host, _) in names {
+            assert_eq!(reached(host, template.pid), "[]", "{host}: {template:?}");
+        }
+        // Neither does another template that has the same user: it is not dumpable, so its files are root's.
+        let files = fs::metadata(format!("/proc/{}/mem", template.pid)).unwrap();
+        assert_eq!(files.uid(), 0);
+    }
+    // The question is asked in the right way: a process of one's own user can be reached.
+    let own = workers(&weir).into_iter().find(|worker| {
+        let parent = field(worker.pid, "PPid:");
+        let line = fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
+        line.starts_with(b"weir-php: pool a\0")
+    });
+    let of_own = reached("a", own.expect("its worker").pid);
+    assert!(
+        of_own.contains("be signalled") && of_own.contains("show maps"),
+        "{of_own}"
+    );
+}
+
 /// An extension that makes shared memory while it starts, as APCu does.
 const SHARES: &str = r#"
 #include <sys/mman.h>
@@ -321,4 +393,42 @@ fn an_extension_that_shares_memory_is_loaded_by_each_pool() {
     assert_eq!(load(&weir, "b")["own"], why);
     assert!(load(&weir, "c")["template"].is_u64());
     weir.wait_for_error(&["each pool loads PHP", "shared memory of 1024 KiB"]);
+}
+
+/// What `weir check` prints of this configuration.
+fn check(setup: &Setup) -> String {
+    let file = setup.write_toml();
+    let output = Command::new(program())
+        .arg("check")
+        .arg("-c")
+        .arg(file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn weir_check_says_which_pools_share_a_load() {
+    let said = check(&pools(&[("a", ""), ("b", "")]));
+    assert_eq!(said, "ok\nPHP is loaded once for all 3 pools\n");
+    assert_eq!(check(&setup(ONE)), "ok\n");
+    let (_folder, object) = extension("shares", SHARES);
+    let shares = format!("php_define = {{ extension = \"{}\" }}\n", object.display());
+    let said = check(&pools(&[
+        ("a", ""),
+        ("b", ""),
+        ("c", "php_load = \"own\"\n"),
+        ("d", &shares),
+        ("e", &shares),
+    ]));
+    let lines: Vec<&str> = said.lines().collect();
+    let [ok, shared, extension, own] = lines[..] else {
+        panic!("{said}");
+    };
+    assert_eq!(ok, "ok");
+    assert_eq!(shared, "PHP is loaded once for 3 pools: app, a, b");
+    let why = "PHP is loaded 2 times, for each of these pools alone: d, e: an extension makes shared memory of 1024 KiB";
+    assert!(extension.starts_with(why), "{extension}");
+    assert_eq!(own, "PHP is loaded for pool c alone: php_load = \"own\"");
 }

@@ -61,7 +61,6 @@ const ALL: &str = r#"<?php
     function strftime_of_now() { return (new DateTime('2020-07-01 12:00'))->format('c e'); }
     $all['env'] = array_map('getenv', ['PATH', 'SHOP', 'USER', 'HOME', 'LANG', 'TZ', 'PHPRC', 'PHP_INI_SCAN_DIR', 'LD_PRELOAD', 'TMPDIR']);
     $all['server'] = array_keys($_SERVER);
-    $all['memory'] = [ini_get('memory_limit'), memory_get_usage() >> 18];
     $opcache = call('opcache_get_status', false);
     // What it has compiled until now.
     unset($opcache['jit']['buffer_free']);

@@ -55,6 +55,7 @@ use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity
 
 pub use fpm_mode::FpmMode;
 use plan::Problem;
+pub use plan::loads::of_pools as php_loads;
 pub use program::{Origin, Program};
 
 /// The arguments of `weir serve`.

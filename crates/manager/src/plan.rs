@@ -4,7 +4,7 @@
 //! programs and folders are searched. Each problem has its place in the configuration, the cause, and the fix.
 
 pub(super) mod egress;
-mod loads;
+pub(super) mod loads;
 mod pools;
 
 pub(crate) use self::pools::find_program;

@@ -71,12 +71,23 @@ impl Source {
     /// # Errors
     /// The exit code, if there are errors.
     pub fn check(&self) -> Result<Config, ExitCode> {
+        self.check_and_tell().map(|(config, _)| config)
+    }
+
+    /// The same; and what `weir check` tells of a configuration without errors, line by line.
+    ///
+    /// # Errors
+    /// The exit code, if there are errors.
+    pub fn check_and_tell(&self) -> Result<(Config, Vec<String>), ExitCode> {
         let checked =
             read(&self.name, &self.text, &self.environment).map_err(|wrong| refuse(&wrong))?;
         let mut said = checked.warnings.clone();
         said.extend(check_environment(&checked, &ThisMachine));
+        let mut told = Vec::new();
         if !said.has_errors() {
-            said.extend(crate::doctor::of_php(&checked));
+            let of_php = crate::doctor::of_php(&checked);
+            said.extend(of_php.troubles);
+            told = of_php.loads;
             said.extend(crate::doctor::warnings_of_sites(&checked));
         }
         if said.has_errors() {
@@ -90,7 +101,7 @@ impl Source {
                 console::say_warning(&message, found.mend.as_deref().unwrap_or_default());
             }
         }
-        Ok(checked.config)
+        Ok((checked.config, told))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_sys::identity::Identity;
+use weir_config::Config;
+use weir_sys::{identity::Identity, limits};
 
 use super::Runs;
 use crate::php::{Fields, Load, Loading, Spec};
@@ -35,6 +36,28 @@ pub(super) fn share(runs: &mut [Option<Runs>], is_root: bool, own: Option<&Ident
             };
         }
     }
+}
+
+/// How each pool's PHP is loaded if this user starts weir: the number of its load, which others may share, or why it loads for itself.
+/// `None` for other pools; `None` for all: this user cannot start weir.
+pub fn of_pools(config: &Config) -> Option<Vec<Option<Result<usize, &'static str>>>> {
+    let plan = super::make(config, limits::open_files()).ok()?;
+    let mut loads: Vec<Rc<Load>> = Vec::new();
+    let mut number = |load: &Rc<Load>| {
+        let known = loads.iter().position(|other| Rc::ptr_eq(other, load));
+        known.unwrap_or_else(|| {
+            loads.push(load.clone());
+            loads.len() - 1
+        })
+    };
+    let of_one = |runs: &Option<Runs>| match runs {
+        Some(Runs::Php(spec)) => Some(match &spec.loading {
+            Loading::Shared(load) => Ok(number(load)),
+            Loading::Own(why) => Err(*why),
+        }),
+        _ => None,
+    };
+    Some(plan.runs.iter().map(of_one).collect())
 }
 
 /// What a pool loads; or why it has to do so for itself.

@@ -15,6 +15,7 @@ mod examine;
 mod files;
 mod kernel;
 mod live;
+mod loads;
 mod memory;
 mod people;
 mod php;
@@ -104,11 +105,24 @@ const fn subject(
     Subject { name, title, look }
 }
 
-/// PHP's problems with the configuration of a pool: it cannot be loaded, or does not know a setting. Runs each pool's
-/// PHP as the pool's user.
-pub fn of_php(checked: &weir_config::Checked) -> Vec<weir_config::Diagnostic> {
-    let people = people::People::of(&checked.config, None);
-    php::troubles(checked, &php::ask(&checked.config, &people))
+/// What `weir check` says of PHP.
+#[derive(Debug)]
+pub struct OfPhp {
+    /// It cannot be loaded, or does not know a setting of a pool.
+    pub troubles: Vec<weir_config::Diagnostic>,
+    /// Which pools share a load, one line for each.
+    pub loads: Vec<String>,
+}
+
+/// Runs each pool's PHP as the pool's user, and asks it.
+pub fn of_php(checked: &weir_config::Checked) -> OfPhp {
+    let config = &checked.config;
+    let people = people::People::of(config, None);
+    let asked = php::ask(config, &people);
+    OfPhp {
+        troubles: php::troubles(checked, &asked),
+        loads: loads::lines(config, &asked),
+    }
 }
 
 /// What is wrong with sites that anybody can see: folders that a .htaccess denies, scripts without a pool, no index. With the site's name. Reads

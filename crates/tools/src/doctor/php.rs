@@ -30,6 +30,9 @@ const NOT_ASKED: &str = "not checked, because its pool has no user to run it";
 /// Settings that load extensions; they are in no list.
 const LOADING: [&str; 2] = ["extension", "zend_extension"];
 
+/// The row of `-l` (php/cli.c).
+const LOAD: &str = "Load that pools may share";
+
 /// The output of a PHP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Php {
@@ -47,6 +50,11 @@ impl Php {
     /// A setting; `None` if this PHP does not know it. "no value" becomes an empty text.
     pub(super) fn setting(&self, name: &str) -> Option<&str> {
         self.settings.get(name).map(String::as_str)
+    }
+
+    /// Why pools cannot share a load of it; `None`: they can.
+    pub(super) fn needs_own_load(&self) -> Option<&str> {
+        self.setting(LOAD).filter(|said| *said != "yes")
     }
 
     /// The files and folders that it reads at its start, as far as it says which.
@@ -250,7 +258,7 @@ impl<'c> Start<'c> {
         for (name, value) in self.define {
             command.arg("-d").arg(format!("{name}={value}"));
         }
-        match run(command.arg("-i"), who) {
+        match run(command.args(["-i", "-l"]), who) {
             Ok(php) => Ok(Arc::new(php)),
             Err(error) => Err(format!("{}: {error}", program.shown())),
         }
