@@ -455,7 +455,7 @@ fn what_has_no_meaning_here_is_named_once() {
     assert_eq!(said.len(), 1);
     assert_eq!(
         said[0].text,
-        "weir has no use for, and passes over: events.mechanism"
+        "weir ignores directives that have no effect here: events.mechanism"
     );
 }
 

@@ -165,7 +165,7 @@ pub(super) fn take(gateway: &'static Gateway, channel: OwnedFd) {
         .stack_size(SMALL_STACK)
         .spawn(receive);
     if let Err(error) = started {
-        log::error!("idle connections of the gateway before are closed: {error}");
+        log::error!("idle connections of the earlier gateway are closed: {error}");
         taking.open.fetch_sub(1, Relaxed);
     }
 }
@@ -179,7 +179,11 @@ fn take_all(gateway: &'static Gateway, channel: BorrowedFd<'_>) {
             Ok(received) => received,
             // There was no descriptor for it: it is closed.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
-            Err(error) => return log::error!("idle connections of the gateway before: {error}"),
+            Err(error) => {
+                return log::error!(
+                    "cannot take over idle connections of the earlier gateway: {error}"
+                );
+            }
         };
         let socket = sockets.into_iter().next();
         let Some(connection) = socket.and_then(|s| accepted(gateway, &packet[..length], s)) else {
@@ -188,7 +192,7 @@ fn take_all(gateway: &'static Gateway, channel: BorrowedFd<'_>) {
         count = count.wrapping_add(1);
         let to = count % gateway.reactors.running().max(1);
         if gateway.reactors.send(to, connection).is_err() {
-            log::debug!("an idle connection of the gateway before is closed");
+            log::debug!("an idle connection of the earlier gateway is closed");
         }
     }
 }

@@ -348,7 +348,7 @@ impl<'a> Search<'a> {
     fn host_of(&mut self, build: &str, object: &Path) -> Option<(Version, PathBuf)> {
         if !program::can_be_preloaded(object) {
             let why = format!(
-                "the loader takes no path with a space, a colon or a dollar sign: {}",
+                "the loader (LD_PRELOAD) accepts no path with a space, a colon or a dollar sign: {}",
                 object.display()
             );
             self.refused.push((None, why));

@@ -352,7 +352,7 @@ impl Generation {
             Phase::Starting { .. } if self.is_ready => self.make_certificates(now, masters),
             Phase::StartingWorkers { until } if until <= now => {
                 log::warn!(
-                    "some workers are still missing after {} s: it goes on without them",
+                    "some workers are still missing after {} s: weir continues without them",
                     WORKERS_LIMIT.as_secs()
                 );
                 self.serve();

@@ -326,7 +326,8 @@ impl Keeper {
                 }
                 Err(error) => {
                     running.queue.push_front(message);
-                    return self.give_up(&format!("the keeper takes no messages: {error}"));
+                    return self
+                        .give_up(&format!("the keeper does not read its messages: {error}"));
                 }
             }
             match message {

@@ -401,22 +401,22 @@ rows! {
             "TLS handshakes with clients: `full`, `resumed` (the client had a ticket), `failed` (also those that took too long)."
             ""
         CertificateExpiry Gauge "weir_certificate_expiry_timestamp_seconds" ["certificate"]
-            "When the certificate that clients get expires (seconds since 1970). Without a value, there is none yet."
+            "When the certificate that clients get expires (seconds since 1970). No value: there is no certificate yet."
             ""
         CertificateRenewal Gauge "weir_certificate_renewal_timestamp_seconds" ["certificate"]
-            "When weir renews it (seconds since 1970). Only of certificates that weir gets by itself."
+            "When weir renews the certificate (seconds since 1970). Only of certificates that weir gets by itself."
             ""
         CertificateOrders Counter "weir_certificate_orders_total" ["certificate" "result"]
             "Orders at an authority since the manager's start: `done`, `failed`."
             "`challenge`"
         CertificateFailures Gauge "weir_certificate_failures" ["certificate"]
-            "Orders that failed since the last successful one; above 0, the authority is away or refuses. weir tries again until it succeeds."
+            "Orders that failed since the last successful one; above 0, the authority cannot be reached or refuses. weir tries again until it succeeds."
             "`challenge`"
         DemandCertificates Gauge "weir_on_demand_certificates" []
             "Certificates that were got on demand."
             "`ask`"
         DemandCertificatesLimit Gauge "weir_on_demand_certificates_limit" []
-            "Maximum of them. At the limit, new names are refused."
+            "Maximum number of certificates on demand. At the limit, new names are refused."
             "`ask_max`"
         DemandPending Gauge "weir_on_demand_pending" []
             "Names about which the application is asked, or whose certificate is ordered, at the moment."
@@ -431,7 +431,7 @@ rows! {
             "Certificates on demand that expired, because the application refused their renewal or the authority did."
             "`ask`"
         DemandExpiry Gauge "weir_on_demand_expiry_timestamp_seconds" []
-            "When the first of them expires (seconds since 1970)."
+            "When the first certificate on demand expires (seconds since 1970)."
             "`ask`"
         CompressedAnswers Counter "weir_compression_answers_total" ["coding"]
             "Answers that weir has compressed, by coding: `zstd`, `br`, `gzip`. Precompressed files do not count."

@@ -129,7 +129,7 @@ fn read_chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     }
     let kind = Parsed::read(leaf).ok().and_then(|leaf| leaf.kind);
     if kind.is_none() {
-        return Err("its certificate has a kind of key that browsers do not take; order one with an ECDSA (P-256) or RSA key".into());
+        return Err("its certificate has a kind of key that browsers do not accept; order one with an ECDSA (P-256) or RSA key".into());
     }
     Ok(chain)
 }

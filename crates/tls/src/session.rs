@@ -163,9 +163,9 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Broken::PlainHttp => f.write_str("the client sent HTTP without TLS"),
-            Broken::UnknownName(None) => f.write_str(
-                "the client asks for no host name, and there is no `default_certificate`",
-            ),
+            Broken::UnknownName(None) => {
+                f.write_str("the client names no host, and there is no `default_certificate`")
+            }
             Broken::UnknownName(Some(name)) => write!(
                 f,
                 "no certificate is for {:?}, and there is no `default_certificate`",
@@ -244,7 +244,7 @@ impl Session {
         if self.is_paused() && self.pending.len() > MOST_BYTES {
             self.fail(Vec::new());
             return Err(Broken::Tls(
-                "the client sends more than a handshake has".into(),
+                "the client sent more bytes than a TLS handshake may have".into(),
             ));
         }
         Ok(filled)
@@ -270,7 +270,7 @@ impl Session {
         };
         self.fail(alert);
         Err(Broken::Tls(
-            "the client sends more than a handshake has".into(),
+            "the client sent more bytes than a TLS handshake may have".into(),
         ))
     }
 

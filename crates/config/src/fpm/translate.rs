@@ -107,7 +107,10 @@ pub fn translate(
     }
     if !writer.unused.is_empty() {
         let names: Vec<&str> = writer.unused.iter().copied().collect();
-        let text = format!("weir has no use for, and passes over: {}", names.join(", "));
+        let text = format!(
+            "weir ignores directives that have no effect here: {}",
+            names.join(", ")
+        );
         writer.said.push(Message::new(Level::Warning, text));
     }
     Ok(Translated {

@@ -108,7 +108,7 @@ impl Orders {
         if let Some(running) = &self.running
             && let Err(error) = send(running.channel.as_fd(), message, false)
         {
-            log::error!("the process for certificates takes no messages: {error}");
+            log::error!("the process for certificates does not read its messages: {error}");
         }
     }
 

@@ -81,7 +81,7 @@ impl Changes {
             inotify: Inotify::new()
                 .inspect_err(|error| {
                     log::warn!(
-                        "changes of certificates are found by looking at all of them: {error}"
+                        "the kernel cannot watch the files of certificates ({error}), so weir checks all of them regularly"
                     );
                 })
                 .ok(),

@@ -44,7 +44,7 @@ impl ToAnchor {
     /// Sends it.
     pub(crate) fn send(&self, anchor: &OwnedFd) {
         if let Err(error) = send(anchor.as_fd(), self, None) {
-            log::debug!("the process that was started first is not told: {error}");
+            log::debug!("cannot send a message to the process that was started first: {error}");
         }
     }
 }

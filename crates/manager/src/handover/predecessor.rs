@@ -185,7 +185,7 @@ impl Predecessor {
                 Ok(Some(_)) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    log::warn!("the weir before this one sent an unknown message: {error}");
+                    log::warn!("the earlier weir sent an unknown message: {error}");
                 }
                 Ok(None) | Err(_) => {
                     self.channel = None;
@@ -206,7 +206,7 @@ impl Predecessor {
         if let Some(channel) = &self.channel
             && let Err(error) = send(channel.as_fd(), message, None)
         {
-            log::debug!("the weir before this one is not told: {error}");
+            log::debug!("cannot send a message to the earlier weir: {error}");
         }
     }
 }

@@ -116,7 +116,7 @@ impl Manager<'_> {
         }
         if !is_closed {
             log::warn!(
-                "the gateway of the configuration before has not stopped accepting within {} s: some new clients may still reach it",
+                "the gateway of the earlier configuration has not stopped accepting within {} s: some new clients may still reach it",
                 LONGEST_CLOSE.as_secs()
             );
         }

@@ -385,7 +385,7 @@ impl Manager<'_> {
         }
         let is_gone = (self.predecessor.as_ref()).is_some_and(|p| !p.is_there());
         if is_gone && self.is_in_charge {
-            log::info!("upgrade: the weir before this one has finished");
+            log::info!("upgrade: the earlier weir has finished");
             self.predecessor = None;
         }
         let waited = |since: Instant| now.saturating_duration_since(since) > LAST_WORDS * 5;

@@ -301,7 +301,7 @@ impl Pool {
             true => tell!(
                 warning,
                 about,
-                "the process that workers are forked from has ended: {exit}{why}; its workers go on, and another one boots {again}"
+                "the process that workers are forked from has ended: {exit}{why}; its workers continue, and another one boots {again}"
             ),
             false => tell!(
                 error,
