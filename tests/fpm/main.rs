@@ -12,6 +12,7 @@ mod heads;
 mod listen;
 mod logs;
 mod modes;
+mod one_load;
 mod pages;
 mod php_start;
 mod requests;

@@ -25,12 +25,13 @@ const USERS: [&str; 4] = ["games", "lp", "news", "uucp"];
 
 pub(super) const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 
-/// A pool for each of these lines, of different users where root starts weir, with a site of its name.
+/// A pool for each of these lines, of different users where root starts weir, with a site of its name. ROOT is the sites' root.
 pub(super) fn pools(names: &[(&str, &str)]) -> Setup {
     let first = setup(ONE).window();
     let root = first.root();
     let mut users = USERS.iter().cycle();
     names.iter().fold(first, |setup, (name, lines)| {
+        let lines = lines.replace("ROOT", &root.display().to_string());
         let who = match is_root() {
             true => format!("user = \"{}\"\n", users.next().unwrap()),
             false => php::identity(),
@@ -135,6 +136,31 @@ fn pools_that_cannot_share_a_load_say_why() {
     let text = weir.command(&["status", "c"]).output().unwrap();
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("loaded for this pool alone"), "{text}");
+}
+
+#[test]
+fn applications_that_stay_booted_are_forked_in_pools_that_share_a_load() {
+    let lines = "worker = \"ROOT/app.php\"\n";
+    let script = "<?php $boot = getmypid(); while (frankenphp_handle_request(function () use ($boot) {\n\
+                  echo $boot === getmypid() ? 'booted' : 'forked', ' ', getmypid(); })) {}";
+    let weir = pools(&[("a", lines), ("b", lines)])
+        .file("app.php", script)
+        .start();
+    for host in ["a", "b"] {
+        let said = ask(&weir, host, "/app.php");
+        let (how, pid) = said.split_once(' ').expect("how, and a process id");
+        assert_eq!(how, "forked", "{said}");
+        let worker = workers(&weir)
+            .into_iter()
+            .find(|one| one.pid.to_string() == pid);
+        signal(&worker.expect("it runs"), Signal::KILL);
+        let next = ask(&weir, host, "/app.php");
+        assert!(
+            next.starts_with("forked") && next != said,
+            "{next} behind {said}"
+        );
+        assert!(load(&weir, host)["template"].is_u64());
+    }
 }
 
 #[test]

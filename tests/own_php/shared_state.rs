@@ -1,9 +1,13 @@
 //! What PHP has in a pool that shares a load is what it has in one that loads PHP for itself; and what must differ between pools does.
 
-use std::{collections::HashSet, fs};
+use std::{collections::HashSet, fs, os::unix::fs::MetadataExt};
 
 use serde_json::Value;
-use weir_test::{is_root, php, process::Process};
+use weir_test::{
+    Weir, is_root, php,
+    process::{Process, descendants},
+    wait_for, wait_until,
+};
 
 use super::{
     masters, setup,
@@ -32,6 +36,8 @@ const ALL: &str = r#"<?php
     }
     $all['shared memory'] = array_values(preg_replace(['~^\w+-\w+ ~', '~ \w+:\w+ \d+ ~'], '', preg_grep('~^\S+ ...s~', lines('/proc/self/maps'))));
     sort($all['shared memory']);
+    // Root's if the process is not dumpable.
+    $all['owner'] = fileowner('/proc/self/environ');
     $all['environ'] = strtr(file_get_contents('/proc/self/environ'), "\0", "\n");
     // Of the pool that shares a load, and of the one that does not.
     $all['name'] = preg_replace('~pool (shared|own)~', 'pool', rtrim(file_get_contents('/proc/self/cmdline'), "\0"));
@@ -123,7 +129,8 @@ fn differences(shared: &[String], own: &[String]) -> Vec<String> {
 const WAYS: &[(&str, &str)] = &[
     (
         "php_admin_value = { \"opcache.memory_consumption\" = \"16\", memory_limit = \"99M\" }\n\
-         php_value = { disable_functions = \"passthru\" }\nrlimit_files = 300\nenv = { SHOP = \"1\" }\n",
+         php_value = { disable_functions = \"passthru\" }\nrlimit_files = 300\n\
+         env = { SHOP = \"1\", TZ = \"Asia/Tokyo\", LC_ALL = \"C.UTF-8\" }\n",
         "\"opcache.memory_consumption\": 16777216,",
     ),
     (
@@ -135,7 +142,7 @@ const WAYS: &[(&str, &str)] = &[
         "\"has OPcache\": true,",
     ),
     (
-        "php_define = { \"opcache.memory_consumption\" = \"24\", precision = \"7\" }\nrlimit_core = 0\n",
+        "php_define = { \"opcache.memory_consumption\" = \"24\", precision = \"7\" }\nrlimit_core = 0\nprocess_dumpable = true\n",
         "\"opcache.memory_consumption\": 25165824,",
     ),
     (
@@ -280,6 +287,10 @@ fn of_kernel(pid: u32) -> Vec<String> {
     ] {
         all.push(format!("{name}: {}", link(format!("/proc/{pid}/{name}"))));
     }
+    // Root's if it is not dumpable.
+    all.extend(
+        fs::metadata(format!("/proc/{pid}/environ")).map(|about| format!("owner: {}", about.uid())),
+    );
     let mut open: Vec<String> = (fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
         .flatten()
@@ -292,34 +303,76 @@ fn of_kernel(pid: u32) -> Vec<String> {
     all
 }
 
-#[test]
-fn a_master_has_of_the_kernel_what_one_has_that_loads_php_itself() {
-    let lines = "rlimit_files = 300\nrlimit_core = 0\nprocess_priority = 3\n";
-    let own = format!("{lines}php_load = \"own\"\n");
-    let names = [
-        ("a", lines),
-        ("b", lines),
-        ("c", lines),
-        ("d", lines),
-        ("e", &own),
-    ];
-    // The first and the last have one user.
-    let weir = pools(&names).start();
-    for (host, _) in names {
-        ask(&weir, host, "/pid.php");
-    }
-    let of_pool = |name: &str| {
-        let title = format!("weir-php: pool {name}\0");
+/// The master of a pool.
+fn master_of(weir: &Weir, name: &str) -> u32 {
+    let title = format!("weir-php: pool {name}\0");
+    wait_for("the pool's master", || {
         let named = |one: &Process| {
             let line = fs::read(format!("/proc/{}/cmdline", one.pid)).unwrap_or_default();
             line.starts_with(title.as_bytes())
         };
-        let own = masters(&weir).into_iter().find(named);
-        of_kernel(own.expect("its master").pid)
+        masters(weir).into_iter().find(named).map(|one| one.pid)
+    })
+}
+
+#[test]
+fn a_master_has_of_the_kernel_what_one_has_that_loads_php_itself() {
+    let limited = "rlimit_files = 300\nrlimit_core = 0\nprocess_priority = 3\n";
+    let chroot = "chroot = \"ROOT\"\n";
+    for lines in [limited, chroot] {
+        if lines == chroot && !is_root() {
+            // Only root can use it.
+            continue;
+        }
+        let own = format!("{lines}php_load = \"own\"\n");
+        // The first and the last have one user.
+        let weir = pools(&["a", "b", "c", "d", "e"].map(|name| match name {
+            "e" => (name, own.as_str()),
+            _ => (name, lines),
+        }))
+        .start();
+        for name in ["a", "e"] {
+            let is_ready = || !load(&weir, name).is_null();
+            wait_until("PHP is loaded", is_ready);
+        }
+        let [shared, own] = ["a", "e"].map(|name| of_kernel(master_of(&weir, name)));
+        let different = differences(&shared, &own);
+        assert!(different.is_empty(), "{lines}: {different:#?}");
+        assert!(load(&weir, "a")["template"].is_u64());
+        assert!(load(&weir, "e")["own"].is_string());
+    }
+}
+
+/// The memory of a process that is no file's, bytes: OPcache's, too, as far as it is used.
+fn memory(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
+    let of = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.expect("a number of kB")
     };
-    let [shared, own] = ["a", "e"].map(of_pool);
-    let different = differences(&shared, &own);
-    assert!(different.is_empty(), "{different:#?}");
-    assert!(load(&weir, "a")["template"].is_u64());
-    assert!(load(&weir, "e")["own"].is_string());
+    (of("Pss_Anon:") + of("Pss_Shmem:")) << 10
+}
+
+#[test]
+fn a_pool_that_shares_a_load_has_a_fraction_of_the_memory() {
+    if !is_root() {
+        // Nobody else may look into these processes.
+        return;
+    }
+    let weir = pools(&[("a", ""), ("b", ""), ("c", "php_load = \"own\"\n")]).start();
+    for host in ["a", "b", "c"] {
+        ask(&weir, host, "/pid.php");
+    }
+    let of_pool = |name: &str| {
+        let master = master_of(&weir, name);
+        let workers = descendants(master);
+        memory(master) + workers.iter().map(|one| memory(one.pid)).sum::<u64>()
+    };
+    let (shared, own) = (of_pool("a"), of_pool("c"));
+    println!("{shared} bytes, and {own} with a load of its own");
+    assert!(
+        shared * 2 < own,
+        "{shared} bytes, and {own} with a load of its own"
+    );
 }
