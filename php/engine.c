@@ -3,6 +3,9 @@
  */
 #include "engine.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -274,10 +277,17 @@ bool engine_start(const struct pool_config *config, void (*become)(const struct 
 	return true;
 }
 
+/* A constant of PHP. */
+static const char *constant_text(const char *name)
+{
+	zend_constant *constant = zend_hash_str_find_ptr(EG(zend_constants), name, strlen(name));
+	return constant && Z_TYPE(constant->value) == IS_STRING ? Z_STRVAL(constant->value) : "";
+}
+
 const char *engine_version(void)
 {
-	zend_constant *constant = zend_hash_str_find_ptr(EG(zend_constants), "PHP_VERSION", sizeof "PHP_VERSION" - 1);
-	return constant && Z_TYPE(constant->value) == IS_STRING ? Z_STRVAL(constant->value) : PHP_VERSION;
+	const char *version = constant_text("PHP_VERSION");
+	return *version ? version : PHP_VERSION;
 }
 
 const char *engine_inputs(void)
@@ -295,6 +305,69 @@ const char *engine_inputs(void)
 		}
 	}
 	return text;
+}
+
+/* ---- what this user may read ---- */
+
+static bool is_barred(const char *path, int mode, char *why, size_t size)
+{
+	if (access(path, mode) == 0 || errno != EACCES) {
+		return false;
+	}
+	snprintf(why, size, "the process that loads PHP for several pools has no permission for %.150s", path);
+	return true;
+}
+
+static bool has_barred_file(const char *folder, char *why, size_t size)
+{
+	struct dirent **found;
+	char path[PATH_MAX];
+	int count = scandir(folder, &found, NULL, NULL);
+	bool is_found = false;
+	for (int at = 0; at < count; at++) {
+		const char *end = strrchr(found[at]->d_name, '.');
+		int length = snprintf(path, sizeof path, "%s/%s", folder, found[at]->d_name);
+		if (!is_found && end && !strcmp(end, ".ini") && length > 0 && (size_t)length < sizeof path) {
+			is_found = is_barred(path, R_OK, why, size);
+		}
+		free(found[at]);
+	}
+	if (count >= 0) {
+		free(found);
+	}
+	return is_found;
+}
+
+/* Whether something in this list of folders is barred: of those with php.ini (`is_main`), or of those with more files. */
+static bool has_barred(const char *list, bool is_main, char *why, size_t size)
+{
+	char path[PATH_MAX], file[PATH_MAX + sizeof "/php.ini"];
+	const char *built_in = constant_text(is_main ? "PHP_CONFIG_FILE_PATH" : "PHP_CONFIG_FILE_SCAN_DIR");
+	for (const char *at = list;; at++) {
+		size_t length = strcspn(at, ":");
+		snprintf(path, sizeof path, "%.*s", (int)(length ? length : strlen(built_in)), length ? at : built_in);
+		snprintf(file, sizeof file, "%s/php.ini", path);
+		if (is_barred(path, R_OK, why, size) ||
+		    (is_main ? is_barred(file, R_OK, why, size) : has_barred_file(path, why, size))) {
+			return true;
+		}
+		at += length;
+		if (!*at) {
+			return false;
+		}
+	}
+}
+
+bool engine_may_read(char *why, size_t size)
+{
+	const char *main = weir_sapi.php_ini_path_override, *cache = INI_STR("opcache.file_cache");
+	const char *more = scanned_folders ? scanned_folders : php_ini_scanned_path;
+	/* OPcache looks at this one when its settings are read. */
+	if (cache && *cache && is_barred(cache, R_OK | W_OK, why, size)) {
+		return false;
+	}
+	return weir_sapi.php_ini_ignore ||
+	       (!has_barred(main ? main : "", true, why, size) && (!more || !has_barred(more, false, why, size)));
 }
 
 /* ---- output of phpinfo() ---- */

@@ -21,6 +21,12 @@ void engine_take_pool(const struct pool_config *config);
 /* Has `become` called behind the start of all extensions. Call it in MINIT. */
 void engine_watch_extensions(void);
 
+/*
+ * Whether this user may read what PHP reads while it starts, and write where PHP looks whether it may. If not, says what in `why`.
+ * Call it when extensions have started.
+ */
+bool engine_may_read(char *why, size_t size);
+
 /* Stops PHP. `whole` is true in the process that started it, and false in its forks. */
 void engine_stop(bool whole);
 

@@ -28,6 +28,7 @@
 #include "bytes.h"
 #include "channel.h"
 #include "confine.h"
+#include "engine.h"
 #include "say.h"
 
 /* ---- what masters must not share ---- */
@@ -110,7 +111,7 @@ static bool has_open_files(char *why, size_t size)
 
 bool template_may_fork(char *why, size_t size)
 {
-	return !has_shared_memory(why, size) && !has_threads(why, size) && !has_open_files(why, size);
+	return engine_may_read(why, size) && !has_shared_memory(why, size) && !has_threads(why, size) && !has_open_files(why, size);
 }
 
 void template_begin(void)

@@ -24,7 +24,7 @@ void template_serve(int channel, const char *loaded);
 /* Notes what is open before PHP is loaded. */
 void template_begin(void);
 
-/* Whether PHP has nothing now that processes must not share. If not, says what in `why`. */
+/* Whether PHP has nothing now that processes must not share, and lacks nothing that its pools may read. If not, says what in `why`. */
 bool template_may_fork(char *why, size_t size);
 
 #endif

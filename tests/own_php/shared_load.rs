@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::{FileExt, MetadataExt, chown},
     path::PathBuf,
     process::Command,
     time::Duration,
@@ -136,6 +136,40 @@ fn pools_that_cannot_share_a_load_say_why() {
     let text = weir.command(&["status", "c"]).output().unwrap();
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("loaded for this pool alone"), "{text}");
+}
+
+#[test]
+fn what_only_a_pool_s_user_may_read_is_not_left_out() {
+    if !is_root() {
+        // All processes have one user then.
+        return;
+    }
+    let ini = "php_ini = \"ROOT/php.ini\"\n";
+    let cache = "php_define = { \"opcache.file_cache\" = \"ROOT/cache\" }\n";
+    let setup = pools(&[("a", ini), ("b", ini), ("c", cache), ("d", cache)])
+        .file("php.ini", "precision = 5\n")
+        .file("cache/none", "")
+        .file("precision.php", "<?php echo ini_get('precision');");
+    // The first pool's user, and the third's.
+    for (path, user, mode) in [("php.ini", USERS[0], 0o400), ("cache", USERS[2], 0o700)] {
+        let path = setup.root().join(path);
+        let id = Command::new("id").args(["-u", user]).output().unwrap();
+        let id = String::from_utf8(id.stdout).unwrap();
+        chown(&path, Some(id.trim().parse().unwrap()), None).unwrap();
+        weir_test::weir::mode(&path, mode);
+    }
+    let weir = setup.start();
+    assert_eq!(ask(&weir, "a", "/precision.php"), "5");
+    assert_eq!(ask(&weir, "b", "/precision.php"), "14");
+    for (host, what) in [("b", "root/php.ini"), ("c", "root/cache")] {
+        ask(&weir, host, "/pid.php");
+        let load = load(&weir, host);
+        let why = load["own"].as_str().unwrap_or_default();
+        assert!(
+            why.contains("no permission for") && why.ends_with(what),
+            "{load}"
+        );
+    }
 }
 
 #[test]
