@@ -13,7 +13,7 @@ use weir_test::{Chance, php, process::Process, wait_for, wait_until, weir::reque
 
 use super::{
     masters, setup,
-    shared_load::{ask, extension, pools, signal, templates},
+    shared_load::{ask, extension, pools, signal},
 };
 
 /// Processes are killed this often.
@@ -33,6 +33,7 @@ fn killing_at_random_loses_no_request_that_can_be_run_again() {
     let done = AtomicBool::new(false);
     let mut chance = Chance(u64::from(std::process::id()));
     let (mut of_templates, mut of_masters) = (0, 0);
+    let began = Instant::now();
     let answers = thread::scope(|scope| {
         let clients = names.map(|(host, _)| {
             let (weir, done) = (&weir, &done);
@@ -45,17 +46,17 @@ fn killing_at_random_loses_no_request_that_can_be_run_again() {
                 statuses
             })
         });
-        let began = Instant::now();
         for round in 1..=kills {
-            let templates = templates(&weir);
-            let is_template = !templates.is_empty() && chance.below(3) == 0;
-            let victims = match is_template {
-                true => templates,
-                false => masters(&weir),
+            let is_template = chance.below(3) == 0;
+            let title = match is_template {
+                true => "weir-php: template",
+                false => "weir-php: pool ",
             };
+            let mut victims = weir.children();
+            victims.retain(|pid| command(*pid).starts_with(title));
             if !victims.is_empty() {
-                let victim = &victims[chance.below(victims.len())];
-                let pid = Pid::from_raw(victim.pid.cast_signed()).expect("a process id");
+                let victim = victims[chance.below(victims.len())];
+                let pid = Pid::from_raw(victim.cast_signed()).expect("a process id");
                 // It may have ended by itself.
                 let is_killed = kill_process(pid, Signal::KILL).is_ok();
                 of_templates += usize::from(is_killed && is_template);
@@ -69,8 +70,9 @@ fn killing_at_random_loses_no_request_that_can_be_run_again() {
     let all: Vec<u16> = answers.concat();
     let lost: Vec<&u16> = all.iter().filter(|status| **status != 200).collect();
     println!(
-        "{} requests; killed: {of_templates} templates, {of_masters} masters; lost: {}",
+        "{} requests in {:.0} s; killed: {of_templates} templates, {of_masters} masters; lost: {}",
         all.len(),
+        began.elapsed().as_secs_f64(),
         lost.len()
     );
     assert!(all.len() > 40 && of_masters > 0 && of_templates > 0);
@@ -78,6 +80,12 @@ fn killing_at_random_loses_no_request_that_can_be_run_again() {
     for (host, _) in names {
         ask(&weir, host, "/pid.php");
     }
+}
+
+/// The title of a process, also while it loads PHP.
+fn command(pid: u32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).into_owned()
 }
 
 /// An extension that starts only when a file is gone.

@@ -304,7 +304,12 @@ impl Templates {
             };
             match one.state {
                 // That says nothing of PHP: the next pool that needs it has it loaded again.
-                State::Loading(_) if exit == KILLED => one.state = State::Old,
+                State::Loading(_) if exit == KILLED => {
+                    log::warn!(
+                        "the process that loads PHP for all pools was killed: {exit}{said}; the pools that wait for it load PHP for themselves, and the next one has it loaded again"
+                    );
+                    one.state = State::Old;
+                }
                 State::Loading(_) => {
                     let why = format!("it ended before PHP was loaded: {exit}{said}");
                     one.refuse(why, Some(now + PAUSE));
