@@ -178,6 +178,18 @@ fn no_path_of_somebodys_machine() {
     }
 }
 
+/// Otherwise half the crates would be compiled a second time: `make test` compiles all packages, a developer often one.
+#[test]
+fn tests_of_weir_alone_use_what_was_compiled_for_all_packages() {
+    let all = features("--workspace");
+    for package in features("--package=weir") {
+        assert!(
+            all.contains(&package),
+            "for all packages it has other features: {package}"
+        );
+    }
+}
+
 #[test]
 fn every_test_file_is_run() {
     let runs = read("setup/test.sh");
@@ -498,6 +510,24 @@ fn dependencies(name: &str) -> Vec<String> {
 fn read(path: &str) -> String {
     let full = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     fs::read_to_string(full).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Each package that the tests of these packages need, with its features.
+fn features(packages: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", packages])
+        .args(["--edges=normal,build,dev", "--prefix=none"])
+        .arg("--format={p} {f}")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo tree");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    // A package that it has named before is marked.
+    text.lines()
+        .map(|line| line.trim_end_matches(" (*)").to_owned())
+        .collect()
 }
 
 /// Of what is built here: what other systems would need is never downloaded.
