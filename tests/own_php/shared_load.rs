@@ -2,6 +2,7 @@
 //! does, and share nothing that a script or client has made.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::{FileExt, MetadataExt, chown},
     path::PathBuf,
@@ -245,36 +246,39 @@ fn a_process_that_hangs_holds_no_pool() {
     });
 }
 
-/// Whether a process has these bytes somewhere in its memory.
-fn has_in_memory(pid: u32, wanted: &[u8]) -> bool {
+/// Which of these texts, which all begin with `first`, a process has somewhere in its memory.
+fn found_in_memory(pid: u32, first: &str, texts: &[String]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let Ok(memory) = fs::File::open(format!("/proc/{pid}/mem")) else {
-        return false;
+        return found;
     };
-    maps.lines().any(|line| {
+    let mut piece = vec![0; 1 << 20];
+    for line in maps.lines() {
         let mut fields = line.split_whitespace();
         let (range, rights) = (fields.next().unwrap_or_default(), fields.next());
         let (begin, end) = range.split_once('-').unwrap_or_default();
         let parse = |text| u64::from_str_radix(text, 16).unwrap_or(0);
-        let (begin, end) = (parse(begin), parse(end));
+        let (mut at, end) = (parse(begin), parse(end));
         if !rights.is_some_and(|rights| rights.starts_with("rw")) || line.ends_with("[vvar]") {
-            return false;
+            continue;
         }
-        let mut piece = vec![0; 1 << 20];
-        let mut at = begin;
         while at < end {
             let length = piece
                 .len()
                 .min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            if memory.read_exact_at(&mut piece[..length], at).is_ok()
-                && memchr::memmem::find(&piece[..length], wanted).is_some()
-            {
-                return true;
+            let piece = &mut piece[..length];
+            let is_read = memory.read_exact_at(piece, at).is_ok();
+            let piece = &*piece;
+            // The memory is large: most of it is searched only once.
+            let has = |text: &str| memchr::memmem::find(piece, text.as_bytes()).is_some();
+            if is_read && has(first) {
+                found.extend(texts.iter().filter(|text| has(text)).cloned());
             }
             at += length as u64;
         }
-        false
-    })
+    }
+    found
 }
 
 #[test]
@@ -283,8 +287,9 @@ fn no_pool_has_anything_of_another_ones_scripts_in_its_memory() {
         // Nobody else may look into these processes.
         return;
     }
+    const FIRST: &str = "secret-of-";
     let names = ["a", "b", "c"];
-    let text = |name: &str| format!("secret-of-{name}-{name}{name}{name}-0123456789");
+    let text = |name: &str| format!("{FIRST}{name}-{name}{name}{name}-0123456789");
     let mut setup = pools(&names.map(|name| (name, "")));
     for name in names {
         let script = format!(
@@ -320,19 +325,22 @@ fn no_pool_has_anything_of_another_ones_scripts_in_its_memory() {
         })
         .collect::<Vec<_>>()
     };
+    let texts = names.map(text);
     for name in names {
         let own = of_pool(name);
         assert!(own.len() >= 2, "{own:?}");
-        let found = own
-            .iter()
-            .any(|one| has_in_memory(one.pid, text(name).as_bytes()));
-        assert!(found, "the search finds what is there: {name}");
-        for other in names.iter().filter(|other| **other != name) {
-            for process in own.iter().chain(&templates(&weir)) {
-                let found = has_in_memory(process.pid, text(other).as_bytes());
-                assert!(!found, "{process:?} of {name} has what is {other}'s");
-            }
+        let mut all = BTreeSet::new();
+        for process in own {
+            let found = found_in_memory(process.pid, FIRST, &texts);
+            let others = found.iter().filter(|one| **one != text(name)).count();
+            assert_eq!(others, 0, "{process:?} of {name} has {found:?}");
+            all.extend(found);
         }
+        assert!(!all.is_empty(), "the search finds what is there: {name}");
+    }
+    for template in templates(&weir) {
+        let found = found_in_memory(template.pid, FIRST, &texts);
+        assert!(found.is_empty(), "{template:?} has {found:?}");
     }
 }
 
