@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
 # them, many reloads and upgrades under load, very many certificates and handshakes, scanners of TLS, h3i, nodes that share
-# certificates, and pools that share a load of PHP, both killed at random; and weir-php in other versions of PHP, which takes root:
+# certificates, and pools that share a load of PHP, both killed at random; and weir-php in php-cgi, php and the embed library, and
+# in other versions of PHP, which takes root:
 #
 #   setup/conformance.sh TARGET
 #
@@ -45,6 +46,15 @@ tests_of_release() {
     )
 }
 
+# The tests of weir-php in the programs of the system's PHP that `make test` runs only a few of them in.
+tests_of_hosts() {
+    result=0
+    for host in cgi cli embed; do
+        WEIR_TEST_HOST=$host "$cargo" test --locked --package weir --test php || result=1
+    done
+    return "$result"
+}
+
 # The tests of weir-php with php-fpm and php-cgi of that PHP, side by side with the same php-fpm. weir-php is built with its
 # headers, and afterwards with those of the system again.
 tests_of_source() {
@@ -65,10 +75,12 @@ step "HTTP/2 over TLS" tests tls http2
 step "HTTP/2 without TLS" tests_of_release front http2
 step "HTTP/3" tests tls http3
 step "upgrades" tests tls upgrade
+step "upgrades that are disturbed" tests manager upgrade_races::
 step "many certificates and handshakes" tests_of_release tls many::
 step "uploads to an application that stays booted" tests booted uploads
 step "applications that stay booted, each process with a boot of its own" tests_without_zygote
 step "pools that share a load of PHP, killed at random" tests_of_release own_php shared_kills::
+step "weir-php in php-cgi, php and the embed library" tests_of_hosts
 step "PHP is built from source" setup/php-source.sh "$target/php-source"
 step "weir-php in a PHP that was built from source" tests_of_source
 step "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4

@@ -8,9 +8,14 @@ step() {
     echo "=== $name: $*"
     began=$(date +%s)
     if "$@" </dev/null; then
-        echo "=== $name: fine, $(($(date +%s) - began)) s"
+        took "$name" fine "$began"
     else
-        echo "=== $name: FAILED after $(($(date +%s) - began)) s" >&2
+        took "$name" FAILED "$began" >&2
         failed "$name"
     fi
+}
+
+# took NAME RESULT BEGAN: prints how a step ended and its time, and keeps both for `times`.
+took() {
+    echo "=== $1: $2, $(($(date +%s) - $3)) s" | tee -a "${steps:-/dev/null}"
 }

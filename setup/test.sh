@@ -1,40 +1,93 @@
 #!/bin/sh
-# Runs every check, one after another, and prints the time of each. Stops at the first check that fails.
+# Runs every check. The last lines have the time of each step, and the slowest tests.
+#
+# The test programs run in two lanes, beside each other. The output of a program is shown when it ends; until then it is in the
+# file that is named when the program begins. WEIR_TEST_LANES: the number of lanes.
 set -eu
 
+here=$(cd "$(dirname "$0")" && pwd)
 cargo=${CARGO:-cargo}
+lanes=${WEIR_TEST_LANES:-2}
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
 
-. "$(dirname "$0")/steps.sh"
+# Seconds after which a test program is ended, with what it started.
+limit=1800
+
+. "$here/steps.sh"
 
 failed() {
     exit 1
 }
 
-# Runs a test program. Tests that fail beside others run once more, alone: these tests start hundreds of real programs, and
-# a busy machine can make one of them late. The last lines of the whole run name them, because each is a defect to fix.
-tests() {
-    output=$(mktemp)
+# The tests of a program that measure times of less than a second. They run when no other program does.
+alone() {
+    case $1 in
+    fpm) echo service_manager:: ;;
+    manager) echo stuck:: ;;
+    own_php) echo own_calls:: ;;
+    esac
+}
+
+# run NAME [TEST...]: runs a test program of the list below, all of it or these tests alone. It fails if a test does, or if the
+# program leaves processes behind.
+run() {
+    run=$1
+    shift
+    program=${run%-alone}
+    case $run in
+    # No other step compiles examples in the documentation.
+    documentation)
+        output_of "$run" "$cargo" test --locked --workspace --doc
+        return
+        ;;
+    units) set -- --workspace --lib --bins ;;
+    # The crates' own integration tests: properties, case files, the pool's simulator.
+    crates) set -- --workspace --exclude weir --test '*' ;;
+    php-in-*)
+        export WEIR_TEST_HOST="${run#php-in-}"
+        [ "$#" -gt 0 ] || set -- answers::
+        set -- --package weir --test php -- "$@"
+        ;;
+    *)
+        if [ "$#" -eq 0 ] && [ "$run" = "$program" ]; then
+            for filter in $(alone "$program"); do
+                set -- "$@" --skip "$filter"
+            done
+        elif [ "$#" -eq 0 ]; then
+            set -- $(alone "$program")
+        fi
+        set -- --package weir --test "$program" -- "$@"
+        ;;
+    esac
+    output_of "$run" "$cargo" --config "target.'cfg(unix)'.runner=['$here/timed.sh']" test --locked "$@"
+}
+
+# output_of NAME COMMAND...: runs a command with a limit, and shows its output when it has ended.
+output_of() {
+    output=$work/$1
+    shift
     status=0
-    # Into a file that is shown as it grows. A pipe would not end before the last process that a test left behind.
-    "$cargo" test --locked --package weir --test "$1" >"$output" 2>&1 &
-    run=$!
-    tail --pid "$run" --lines +1 --sleep-interval 0.2 --follow "$output" &
-    shown=$!
-    wait "$run" || status=1
-    wait "$shown" || true
-    failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$output")
-    left_behind "$1" "$output" || status=1
-    rm -f "$output"
-    [ "$status" -ne 0 ] || return 0
-    # None: it did not compile, or ended before its tests did. Many: this is no accident.
-    count=$(echo "$failed" | grep -c .) || true
-    [ "$count" -gt 0 ] && [ "$count" -le 3 ] || return 1
-    echo "=== $1: $count failed beside the other tests; once more, alone:" $failed
-    "$cargo" test --locked --package weir --test "$1" -- --exact --test-threads 1 $failed || return 1
-    for test in $failed; do
-        echo "$1 $test" >>"$unsteady"
-    done
+    began=$(date +%s)
+    echo "=== $run: begins; output: $output"
+    # Colours would hide the names of tests. A program gets a process group of its own from `timeout`, which ends it as a whole.
+    CARGO_TERM_COLOR=never timeout --kill-after 10 "$limit" "$@" >"$output" 2>&1 &
+    echo "$!" >"$output.pid"
+    wait "$!" || status=$?
+    # This script was ended.
+    [ -d "$work" ] || exit 1
+    rm -f "$output.pid"
+    [ "$status" -ne 124 ] || echo "=== $run: ended, because it took longer than $limit s" >>"$output"
+    left_behind "$run" "$output" >"$output.left" || status=1
+    result=fine
+    [ "$status" -eq 0 ] || result=FAILED
+    # Of one program at a time.
+    (
+        flock 9
+        echo
+        cat "$output" "$output.left"
+        took "$run" "$result" "$began"
+    ) 9>"$work/.lock"
+    return "$status"
 }
 
 # left_behind PROGRAM OUTPUT: names and ends the processes that still write to the output of a test program that has ended.
@@ -42,44 +95,126 @@ tests() {
 left_behind() {
     left=$(find /proc/[0-9]*/fd -lname "$2" 2>/dev/null | cut -d / -f 3 | sort -u)
     [ -n "$left" ] || return 0
-    echo "=== $1: its tests left these processes behind:" >&2
+    echo "=== $1: its tests left these processes behind:"
     for pid in $left; do
-        echo "$pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")" >&2
+        echo "$pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")"
         kill -9 "$pid" || true
     done
     return 1
 }
 
-unsteady=$(mktemp)
-trap 'rm -f "$unsteady"' EXIT
+# lane PROGRAM...: runs those that no other lane has taken, one after another.
+lane() {
+    for program in "$@"; do
+        mkdir "$work/$program.taken" 2>/dev/null || continue
+        (run "$program") || echo "$program" >>"$work/.failed"
+    done
+}
+
+# lanes_of PROGRAM...: runs all, so many at once as there are lanes.
+lanes_of() {
+    pids=
+    for _ in $(seq "$lanes"); do
+        lane "$@" &
+        pids="$pids $!"
+    done
+    wait $pids
+    pids=
+}
+
+# Tests that failed beside others run once more, alone: these tests start hundreds of real programs, and a busy machine can
+# make one of them late. The last lines of the whole run name them, because each is a defect to fix.
+again() {
+    mv "$work/.failed" "$work/.first"
+    while read -r program; do
+        failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED\( <.*>\)\{0,1\}$/\1/p' "$work/$program")
+        count=$(echo "$failed" | grep -c .) || true
+        # None: it did not compile, or ended before its tests did. Many: this is no accident. Nor is a unit test that fails.
+        if [ "$count" -eq 0 ] || [ "$count" -gt 3 ] || [ -s "$work/$program.left" ] ||
+            [ "$program" = units ] || [ "$program" = crates ]; then
+            echo "$program" >>"$work/.failed"
+            continue
+        fi
+        echo
+        echo "=== $program: $count failed beside the other tests; once more, alone:" $failed
+        mv "$work/$program" "$work/$program.first"
+        if (run "$program" --exact --test-threads 1 $failed); then
+            for test in $failed; do
+                echo "$program $test" >>"$work/.unsteady"
+            done
+        else
+            echo "$program" >>"$work/.failed"
+        fi
+    done <"$work/.first"
+}
+
+# The slowest tests of all programs, from what `timed.sh` lets them print.
+slowest() {
+    for output in "$work"/*; do
+        [ -f "$output" ] || continue
+        run=$(basename "$output" .first)
+        awk -v run="$run" '
+            BEGIN { name = run }
+            # These are many programs.
+            /^ *Running / && run ~ /^(units|crates)$/ { name = $NF; gsub(/^.*\/|-[0-9a-f]+\)$/, "", name) }
+            /^test .* <[0-9.]+s>$/ { time = $NF; gsub(/[<>s]/, "", time); printf "%8.1f s  %s %s\n", time, name, $2 }
+        ' "$output"
+    done | sort -rn | head -20
+}
+
+# Ends what still runs, if this script ends early.
+finish() {
+    for pid in $pids; do
+        kill "$pid" 2>/dev/null || true
+    done
+    for running in "$work"/*.pid; do
+        [ -f "$running" ] || continue
+        kill "$(cat "$running")" 2>/dev/null || true
+        echo "=== $(basename "${running%.pid}"): did not end; the end of its output:"
+        tail -n 20 "${running%.pid}"
+    done
+    rm -rf "$work"
+}
+
+pids=
+work=$(mktemp -d)
+steps=$work/.steps
+trap finish EXIT
+trap 'exit 1' HUP INT TERM
 started=$(date +%s)
+: >"$work/.failed"
+: >"$work/.unsteady"
 step formatting "$cargo" fmt --all --check
 step lints "$cargo" clippy --locked --workspace --all-targets -- -D warnings
 # No other step compiles them, so only this step notices a target that no longer fits the code.
 step "fuzz targets" "$cargo" check --locked --quiet --manifest-path fuzz/Cargo.toml --no-default-features --target-dir target
-step "unit tests" "$cargo" test --locked --workspace --lib --bins --quiet
-step "examples in the documentation" "$cargo" test --locked --workspace --doc --quiet
-# The crates' own integration tests: properties, case files, the pool's simulator.
-step "crates and simulator" "$cargo" test --locked --workspace --exclude weir --test '*' --quiet
 step "weir-php" make --no-print-directory php
-# The real binary against real programs. All are compiled first, so that no processor waits while another links. They run one
-# after another, because some measure time.
-step "programs of the tests" "$cargo" test --locked --package weir --test '*' --no-run --quiet
-# PHP-FPM first, then the other programs that weir-php may run in: the same tests.
-php_hosts() {
-    for host in cgi cli embed; do
-        echo "=== weir-php in $host"
-        export WEIR_TEST_HOST="$host"
-        tests php || return 1
-    done
-    unset WEIR_TEST_HOST
-}
-for program in tidy front tls fastcgi queue own_php booted egress operators applications fpm manager php; do
-    step "tests with real programs, $program" tests "$program"
+# All are compiled first, so that no test waits for a processor because another program is linked.
+step "programs of the tests" "$cargo" test --locked --workspace --tests --no-run --quiet
+# The longest first, so that the lanes end at the same time. The tests of weir-php run with PHP-FPM, and some of them with the
+# other programs that it may run in; the rest of them: setup/conformance.sh.
+programs=
+for program in units tls manager own_php front fastcgi egress applications operators booted crates queue php fpm php-in-cgi php-in-cli php-in-embed tidy documentation; do
+    programs="$programs $program"
 done
-step "tests of weir-php in other PHP programs" php_hosts
+began=$(date +%s)
+lanes_of $programs
+took "test programs in $lanes lanes" ended "$began"
+lanes=1
+lanes_of fpm-alone manager-alone own_php-alone
+[ ! -s "$work/.failed" ] || again
+echo
+echo "=== the slowest tests"
+slowest
+echo
+echo "=== the steps and programs"
+cat "$steps"
 echo
 while read -r test; do
     echo "=== UNSTEADY: $test failed beside others and passed alone. Find the cause."
-done <"$unsteady"
+done <"$work/.unsteady"
+if [ -s "$work/.failed" ]; then
+    echo "=== FAILED:" $(cat "$work/.failed") >&2
+    exit 1
+fi
 echo "=== all fine, $(($(date +%s) - started)) s"
