@@ -13,7 +13,7 @@ use weir_test::{Chance, php, process::Process, wait_for, wait_until, weir::reque
 
 use super::{
     masters, setup,
-    shared_load::{ask, extension, pools, signal},
+    shared_load::{ask, extension, load, pools, signal},
 };
 
 /// Processes are killed this often.
@@ -131,4 +131,41 @@ fn requests_wait_for_the_next_master_if_one_is_killed_while_it_loads_php() {
     next(&[known, vec![loads]].concat());
     fs::remove_file(&gate).unwrap();
     client.response_to("GET").expect(200);
+}
+
+#[test]
+fn pools_load_php_for_themselves_if_the_process_is_killed_that_they_wait_for() {
+    let folder = tempfile::tempdir().unwrap();
+    weir_test::weir::mode(folder.path(), 0o755);
+    let gate = folder.path().join("gate");
+    fs::write(&gate, "").unwrap();
+    let source = WAITS.replace("GATE", &gate.display().to_string());
+    let (_folder, object) = extension("waits", &source);
+    let lines = format!("php_define = {{ extension = \"{}\" }}\n", object.display());
+    let names = [("a", lines.as_str()), ("b", lines.as_str())];
+    let weir = pools(&names).start();
+    let template = wait_for("the process that loads PHP", || {
+        let mut all = weir.children().into_iter();
+        all.find(|pid| command(*pid).starts_with("weir-php: template"))
+    });
+    let pid = Pid::from_raw(template.cast_signed()).expect("a process id");
+    kill_process(pid, Signal::KILL).expect("a signal");
+    weir.wait_for_error(&["the process that loads PHP for all pools was killed"]);
+    fs::remove_file(&gate).unwrap();
+    for (host, _) in names {
+        ask(&weir, host, "/pid.php");
+    }
+    // One that did not wait yet is forked from the next such process.
+    let is_alone = |(host, _): &&(&str, &str)| {
+        let why = load(&weir, host)["own"].clone();
+        why.as_str()
+            .is_some_and(|why| why.contains("ended before it forked"))
+    };
+    let (alone, _) = names
+        .iter()
+        .find(is_alone)
+        .expect("a pool that loads PHP for itself");
+    let output = weir.command(&["pool", alone, "restart"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(load(&weir, alone)["template"].is_u64());
 }

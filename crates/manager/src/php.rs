@@ -301,14 +301,17 @@ impl Masters {
         self.list.iter().find(|master| master.id == id)?.pid
     }
 
-    /// The process that loads PHP for this pool and others, 0: none; and why this pool loads it for itself.
-    pub(super) fn loader(&self, spec: &Spec) -> (u32, String) {
+    /// The process that loads PHP for this pool and others, 0: none; and why this pool loads it for itself. `master`: the pool's, if
+    /// there is one.
+    pub(super) fn loader(&self, spec: &Spec, master: Option<MasterId>) -> (u32, String) {
         let load = match &spec.loading {
             Loading::Shared(load) => load,
             Loading::Own(why) => return (0, (*why).to_owned()),
         };
+        let is_alone = |one: &Master| Some(one.id) == master && one.from.is_none();
         match self.templates.refusal(load) {
             Some(why) => (0, why.to_owned()),
+            None if self.list.iter().any(is_alone) => (0, ENDED_BEFORE.to_owned()),
             None => (self.templates.pid(load).unwrap_or(0), String::new()),
         }
     }
@@ -505,6 +508,10 @@ fn of_this_build(program: &Program, ready: &Report) -> Result<(), String> {
     let (cause, mend) = weir_machine::php::other_build(program.file(), *protocol, build.as_deref());
     Err(format!("{cause}; {mend}"))
 }
+
+/// Why a pool has loaded PHP for itself that would share a load.
+const ENDED_BEFORE: &str =
+    "the process that loads PHP for several pools has ended before it forked this pool's master";
 
 /// SIGKILL of Linux.
 const SIGKILL: u8 = 9;

@@ -213,7 +213,7 @@ impl Pools {
                         same,
                         last,
                         version: version.unwrap_or_else(|| of_cold_php(settings)),
-                        loader: masters.loader(&spec),
+                        loader: masters.loader(&spec, same),
                     };
                     Kind::Php(Box::new(Php::new(spec, logs, earlier, rules, now)))
                 }

@@ -434,7 +434,7 @@ impl Pool {
                 let boots = |next: &&mut Renewal| is_next && matches!(next.stage, Stage::Boot);
                 if let Some(next) = php.next.as_mut().filter(boots) {
                     next.version = (version.clone(), *exposed);
-                    php.loader = context.masters.loader(&next.spec);
+                    php.loader = context.masters.loader(&next.spec, Some(next.master));
                     self.stage_is_over(false, context);
                 }
             }
