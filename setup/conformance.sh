@@ -77,6 +77,7 @@ step "HTTP/3" tests tls http3
 step "upgrades" tests tls upgrade
 step "upgrades that are disturbed" tests manager upgrade_races::
 step "many certificates and handshakes" tests_of_release tls many::
+step "all tests of the manager, as an ordinary user" tests manager ordinary_user::all_that_root_is_promised
 step "uploads to an application that stays booted" tests booted uploads
 step "applications that stay booted, each process with a boot of its own" tests_without_zygote
 step "pools that share a load of PHP, killed at random" tests_of_release own_php shared_kills::
