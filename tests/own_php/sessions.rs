@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{count, fixed, wait_for_workers};
+use super::{count, fixed, setup, wait_for_workers};
 use weir_test::{Client, LIMIT, Setup, Weir, php, wait_until, weir};
 
 /// Opens the session, and waits for the file `gate`. The sessions of other tests are in other folders.
@@ -277,4 +277,35 @@ fn one_session_has_no_more_than_half_of_the_workers_while_others_of_its_address_
     assert_eq!(by_cookie("", "laravel_session="), (4, 2));
     assert_eq!(by_cookie("", "PHPSESSID=same; other="), (6, 0));
     assert_eq!(by_cookie("fair_by = \"off\"\n", "PHPSESSID="), (6, 0));
+}
+
+/// A crowd of one session, whose requests wait for its lock, comes through a proxy that is not in `trusted`, and so do 17 others.
+/// None of these is refused or waits for all of the crowd, which takes 20 s.
+#[test]
+fn a_crowd_of_one_session_costs_no_other_visitor_of_its_proxy_an_answer() {
+    const OPEN: &str = "<?php session_save_path(__DIR__ . '/../spool'); session_start();";
+    let came = "touch(__DIR__ . '/../spool/came.' . hrtime(true)); usleep(100000);";
+    let weir = setup("pm = \"dynamic\"\nmax_children = 4\n")
+        .file("crowd.php", &format!("{OPEN} {came}"))
+        .file("visit.php", &format!("{OPEN} echo 'visit';"))
+        .start();
+    let send = |path: &str, session: &str, from: u8| {
+        let (cookie, from) = (format!("PHPSESSID={session}"), format!("192.0.2.{from}"));
+        let headers = [("Cookie", &*cookie), ("X-Forwarded-For", &*from)];
+        let mut client = weir.client().patient(LIMIT);
+        client.send(weir::request("GET", path, &headers, b""));
+        client
+    };
+    // Enough of them for an estimate of waits.
+    for _ in 0..40 {
+        send("/visit.php", "before", 1).response().expect(200);
+    }
+    let crowd: Vec<_> = (0..200).map(|_| send("/crowd.php", "crowd", 2)).collect();
+    wait_until("the crowd runs", || count(&weir, "came") > 0);
+    let visits = (0..17).map(|number| send("/visit.php", &format!("visitor{number}"), 3 + number));
+    for visit in &mut visits.collect::<Vec<_>>() {
+        assert_eq!(visit.response().expect(200).text(), "visit");
+    }
+    assert!(count(&weir, "came") < 150);
+    drop(crowd);
 }
