@@ -11,9 +11,11 @@
 //!
 //! The kernel tells how long a process wanted a processor (`delayed`). If it does not, there is a bound: the time that
 //! a process runs, times the number of processes that share a processor (`crowd`), because a scheduler that is fair
-//! gives none of them much less than the others. Pressure stall information (/proc/pressure/cpu) does not help: it only
-//! tells that some process of the machine waited, which is always true beside other programs, and its total is two
-//! seconds old.
+//! gives none of them much less than the others.
+//!
+//! Pressure stall information (/proc/pressure/cpu, or cpu.pressure of a control group) is not used. It tells for how long
+//! some process wanted a processor and had none. Beside other programs that is nearly always so, and it does not say
+//! whether the process was a worker of this pool. `delayed` is the same time for each worker.
 
 /// A busy worker over the time of a measurement, µs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
