@@ -18,20 +18,27 @@ pub(crate) struct Head {
     pub(crate) headers: Fields,
     /// The length of the body, if the script set it.
     pub(crate) content_length: Option<u64>,
-    /// `X-Accel-Redirect`: a URL to answer with instead (nginx's header).
-    pub(crate) accel_redirect: Option<Vec<u8>>,
-    /// `X-Sendfile`: a file to answer with instead (header of Apache and lighttpd).
-    pub(crate) sendfile: Option<Vec<u8>>,
+    /// What to answer with instead of the script's output. In a box like other rare parts, because each head is moved.
+    pub(crate) elsewhere: Option<Box<Elsewhere>>,
     /// `X-Accel-Buffering`: whether the response may be read ahead.
     pub(crate) buffering: Option<bool>,
     /// `X-Accel-Limit-Rate`: the speed of the response in bytes a second; `Some(None)`: no limit (nginx's header).
     pub(crate) bandwidth: Option<Option<NonZeroU64>>,
     /// Why it cannot be the head of an answer over HTTP.
-    pub(crate) bad: Option<BadHead>,
+    pub(crate) bad: Option<Box<BadHead>>,
     /// Lines that are left out because HTTP does not allow them.
     pub(crate) lost: Option<Box<Lost>>,
     /// The response is an event stream, whose parts must be passed on at once.
     is_event_stream: bool,
+}
+
+/// Where the answer is.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    /// `X-Accel-Redirect`: a URL (nginx's header).
+    pub(crate) accel_redirect: Option<Vec<u8>>,
+    /// `X-Sendfile`: a file (header of Apache and lighttpd).
+    pub(crate) sendfile: Option<Vec<u8>>,
 }
 
 /// Lines of a head that cannot be sent.
@@ -121,7 +128,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Head, usize)> {
     };
     head.headers.append_checked(&bytes[kept..at]);
     if lines > MAX_LINES {
-        head.bad = Some(BadHead::TooMany);
+        head.bad = Some(Box::new(BadHead::TooMany));
     }
     if head.lost.as_ref().is_some_and(|lost| lost.has_length) {
         head.headers.remove(Name::ContentLength);
@@ -141,8 +148,7 @@ impl Head {
             status_said: false,
             headers: Fields::with_capacity(bytes),
             content_length: None,
-            accel_redirect: None,
-            sendfile: None,
+            elsewhere: None,
             buffering: None,
             bandwidth: None,
             bad: None,
@@ -160,7 +166,7 @@ impl Head {
 
     /// Whether the answer is not the script's output: a redirect within the site, or a file.
     pub(crate) fn answers_otherwise(&self) -> bool {
-        self.accel_redirect.is_some() || self.sendfile.is_some() || self.local_redirect().is_some()
+        self.elsewhere.is_some() || self.local_redirect().is_some()
     }
 
     /// Whether the parts of the response are to be passed on at once.
@@ -208,7 +214,7 @@ impl Head {
             return Line::Lost;
         }
         if known == Some(Name::XAccelRedirect) {
-            self.accel_redirect = Some(value.to_vec());
+            self.elsewhere.get_or_insert_default().accel_redirect = Some(value.to_vec());
             return Line::Dropped;
         }
         if known.is_none() && matches!(name[0], b'X' | b'x') && self.take_hidden(name, value) {
@@ -230,7 +236,7 @@ impl Head {
     fn take_hidden(&mut self, name: &[u8], value: &[u8]) -> bool {
         let is = |other: &&[u8]| name.eq_ignore_ascii_case(other);
         if SENDFILE.iter().any(is) {
-            self.sendfile = Some(value.to_vec());
+            self.elsewhere.get_or_insert_default().sendfile = Some(value.to_vec());
             return true;
         }
         if is(&LIMIT_RATE) {
@@ -249,7 +255,7 @@ impl Head {
         let Some(status) = status else {
             // What web servers in front make of it, for the log.
             self.status = StatusCode::BAD_GATEWAY;
-            self.bad = Some(BadHead::Status(excerpt(value)));
+            self.bad = Some(Box::new(BadHead::Status(excerpt(value))));
             return;
         };
         self.status = status;
@@ -456,7 +462,7 @@ mod tests {
 
     #[test]
     fn what_is_no_head_is_refused_with_its_reason() {
-        let status = |text: &str| Some(BadHead::Status(text.into()));
+        let status = |text: &str| Some(Box::new(BadHead::Status(text.into())));
         for (said, text) in [
             ("99 x", "99 x"),
             (" 101", "101"),
@@ -473,7 +479,7 @@ mod tests {
         }
         let many: String = (0..30_000).map(|n| format!("A{n}: b\n")).collect();
         let head = parse(format!("{many}\n").as_bytes());
-        assert_eq!(head.bad, Some(BadHead::TooMany));
+        assert_eq!(head.bad.as_deref(), Some(&BadHead::TooMany));
         assert_eq!(head.headers.iter().count(), MAX_LINES);
     }
 

@@ -80,7 +80,7 @@ pub fn serve_as(
         true => entry.choose(headers),
         false => entry.identity(),
     };
-    if matches!(*method, Method::GET | Method::HEAD) {
+    if matches!(*method, Method::GET | Method::HEAD) && headers.has_any(&CONDITIONS) {
         let made = forms.made.filter(|_| chosen.coding.is_none());
         match conditions_of(chosen, headers, made) {
             (Outcome::Proceed, _) => {}
@@ -117,6 +117,14 @@ pub fn serve_as(
         body,
     }
 }
+
+/// The fields with conditions for a file.
+const CONDITIONS: [Name; 4] = [
+    Name::IfMatch,
+    Name::IfNoneMatch,
+    Name::IfModifiedSince,
+    Name::IfUnmodifiedSince,
+];
 
 /// The result of the request's conditions, and the tag that it is about if that is not the file's own. A client that has a
 /// form which `made` accepts has the file as it is now, whatever it would get this time.

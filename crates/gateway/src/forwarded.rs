@@ -24,7 +24,7 @@ pub(super) fn is_trusted(gateway: &Gateway, peer: Option<IpAddr>) -> bool {
 /// Stores the values of trusted proxies in the record: addresses, scheme and host. Removes untrusted fields.
 pub(super) fn apply(record: &mut Record) {
     let fields = &record.head.fields;
-    if FIELDS.iter().any(|name| fields.has(*name)) {
+    if fields.has_any(&FIELDS) {
         take(record);
     } else {
         record.gateway.untrusted.plain(record.endpoints.client);
@@ -33,8 +33,7 @@ pub(super) fn apply(record: &mut Record) {
 
 /// The client that a trusted proxy names in the fields of a request that came over a connection with the addresses `own`; 0: none.
 pub(super) fn client_of(gateway: &Gateway, own: &Endpoints, fields: &Fields) -> u64 {
-    let is_said = FIELDS.iter().any(|name| fields.has(*name));
-    if !is_said || !is_trusted(gateway, own.remote_addr().parse().ok()) {
+    if !fields.has_any(&FIELDS) || !is_trusted(gateway, own.remote_addr().parse().ok()) {
         return 0;
     }
     let client = said(gateway, fields, is_rfc7239(gateway, fields));

@@ -588,9 +588,10 @@ fn finish(
         if let Some(location) = head.local_redirect() {
             return Ok(Outcome::LocalRedirect(location.to_vec()));
         }
-        let redirect = match (head.accel_redirect.take(), head.sendfile.take()) {
-            (Some(url), _) => FileRedirect::Url(url),
-            (None, path) => FileRedirect::Path(path.unwrap_or_default()),
+        let elsewhere = head.elsewhere.take().unwrap_or_default();
+        let redirect = match elsewhere.accel_redirect {
+            Some(url) => FileRedirect::Url(url),
+            None => FileRedirect::Path(elsewhere.sendfile.unwrap_or_default()),
         };
         return Ok(Outcome::FileRedirect(redirect, head.status, head.headers));
     }

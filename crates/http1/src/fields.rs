@@ -56,6 +56,14 @@ impl Fields {
         self.known & name.bit() != 0
     }
 
+    /// Whether there is a field of one of these names. Costs one comparison for names that are known when it is compiled.
+    #[must_use]
+    #[inline]
+    pub fn has_any(&self, names: &[Name]) -> bool {
+        let set = names.iter().fold(0, |set, name| set | name.bit());
+        self.known & set != 0
+    }
+
     /// The value of the first field of this name, without white space around it.
     #[must_use]
     pub fn get(&self, name: Name) -> Option<&[u8]> {
@@ -382,6 +390,8 @@ mod tests {
             (None, false)
         );
         assert_eq!(fields.get(Name::Host), Some(&b"3"[..]));
+        assert!(fields.has_any(&[Name::Via, Name::Host]));
+        assert!(!fields.has_any(&[Name::Via, Name::Cookie]) && !fields.has_any(&[]));
         for _ in 0..300 {
             fields.push(b"X-B", b"");
         }

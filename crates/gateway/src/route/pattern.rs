@@ -261,12 +261,12 @@ fn is_published(behind: &[u8]) -> bool {
 }
 
 fn last_segment(path: &[u8]) -> &[u8] {
-    let slash = memchr::memrchr(b'/', path);
+    let slash = last(b'/', path);
     slash.map_or(path, |slash| &path[slash + 1..])
 }
 
 fn extension(name: &[u8]) -> Option<&[u8]> {
-    memchr::memrchr(b'.', name).map(|dot| &name[dot + 1..])
+    last(b'.', name).map(|dot| &name[dot + 1..])
 }
 
 /// Maximum number of script names in one path.
@@ -285,13 +285,18 @@ const PUBLISHED: [&str; 39] = [
     "less", "wasm",
 ];
 
+/// Where the last of these bytes is. Most are a few bytes before the end, where this finds them sooner than `memrchr`.
+fn last(byte: u8, text: &[u8]) -> Option<usize> {
+    text.iter().rposition(|found| *found == byte)
+}
+
 /// [`DEFAULT_SCRIPT`] without a regular expression: the last `.php` before a slash or the end.
 fn split_php(path: &[u8]) -> Option<(&[u8], &[u8])> {
     if path.first() != Some(&b'/') {
         return None;
     }
     let mut before = path.len();
-    while let Some(dot) = memchr::memrchr(b'.', &path[..before]) {
+    while let Some(dot) = last(b'.', &path[..before]) {
         // A slash, at least one character, and the dot.
         if dot < 2 {
             return None;
