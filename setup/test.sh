@@ -19,12 +19,15 @@ failed() {
     exit 1
 }
 
-# The tests of a program that measure times of less than a second. They run when no other program does.
+# The tests of a program that others would disturb: they measure times of less than a second, or wait for weir to be idle. They
+# run when no other program does.
 alone() {
     case $1 in
+    front) echo idle:: ;;
     fpm) echo service_manager:: ;;
     manager) echo stuck:: ;;
     own_php) echo own_calls:: ;;
+    tls) echo http3_checks::aioquic_gets_right_answers ;;
     esac
 }
 
@@ -201,7 +204,7 @@ began=$(date +%s)
 lanes_of $programs
 took "test programs in $lanes lanes" ended "$began"
 lanes=1
-lanes_of fpm-alone manager-alone own_php-alone
+lanes_of front-alone fpm-alone manager-alone own_php-alone tls-alone
 [ ! -s "$work/.failed" ] || again
 echo
 echo "=== the slowest tests"
