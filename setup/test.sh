@@ -197,7 +197,7 @@ step "programs of the tests" "$cargo" test --locked --workspace --tests --no-run
 # The longest first, so that the lanes end at the same time. The tests of weir-php run with PHP-FPM, and some of them with the
 # other programs that it may run in; the rest of them: setup/conformance.sh.
 programs=
-for program in units tls manager own_php front fastcgi egress applications operators booted crates queue php fpm php-in-cgi php-in-cli php-in-embed tidy documentation; do
+for program in units tls fpm manager own_php front fastcgi egress applications operators booted crates queue php php-in-cgi php-in-cli php-in-embed tidy documentation; do
     programs="$programs $program"
 done
 began=$(date +%s)
