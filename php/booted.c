@@ -504,6 +504,6 @@ int booted_run(const struct pool_config *config)
 		    pool->worker);
 		code = EXIT_INTERNAL;
 	}
-	engine_stop(false);
+	engine_stop();
 	return code;
 }

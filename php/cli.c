@@ -120,7 +120,7 @@ static int print(const struct pool_config *config, int what, bool with_load)
 		const char *inputs = engine_inputs();
 		dprintf(STDOUT_FILENO, STARTED "%.*s\n", (int)strcspn(inputs, "\n"), inputs);
 		free((char *)inputs);
-		engine_stop(true);
+		engine_stop();
 		return EXIT_FINE;
 	}
 	if (php_request_startup() == FAILURE) {
@@ -141,7 +141,7 @@ static int print(const struct pool_config *config, int what, bool with_load)
 		}
 	} zend_end_try();
 	php_request_shutdown(NULL);
-	engine_stop(true);
+	engine_stop();
 	return EXIT_FINE;
 }
 

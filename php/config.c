@@ -117,6 +117,8 @@ static bool take(struct pool_config *config, const struct field *field)
 		set_text(&config->pool, field);
 	} else if (is_key(field, "template")) {
 		config->is_template = is_yes(field);
+	} else if (is_key(field, "opcache_is_alike")) {
+		config->opcache_is_alike = is_yes(field);
 	} else if (is_key(field, "rlimit")) {
 		return add_limit(config, field);
 	} else if (is_key(field, "title")) {

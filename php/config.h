@@ -23,6 +23,8 @@ struct pool_config {
 	char *weir;
 	/* The process belongs to no pool: masters are forked from it (template.h). */
 	bool is_template;
+	/* Of a template: no pool has settings of OPcache, so it may start before the fork. */
+	bool opcache_is_alike;
 	char *pool;
 	/* The whole name of a master in process lists; NULL: it was executed with its name. */
 	char *title;

@@ -9,15 +9,14 @@
  */
 #include "disabled.h"
 
-#include <errno.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 #include "zend_exceptions.h"
 #include "zend_ini.h"
 #include "zend_objects.h"
 
 #include "say.h"
+#include "shared.h"
 
 struct hidden_function {
 	struct hidden_function *next;
@@ -36,10 +35,7 @@ struct hidden_class {
 static struct hidden_function *functions;
 static struct hidden_class *classes;
 
-/* What the requests that fill OPcache disable, as a hash of the names; 0: no request yet. Shared by all workers. */
-static _Atomic uint64_t *filled_with;
-
-/* The same hash for this request. */
+/* What this request disables, as a hash of the names. */
 #define NOTHING UINT64_C(0xcbf29ce484222325)
 static uint64_t disabled_here = NOTHING;
 
@@ -55,14 +51,6 @@ static const struct pool_config *pool;
 void disabled_start(const struct pool_config *config)
 {
 	pool = config;
-}
-
-void disabled_share(void)
-{
-	filled_with = mmap(NULL, sizeof *filled_with, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (filled_with == MAP_FAILED) {
-		die(EXIT_SYSTEM, "weir-php: cannot allocate memory shared with workers: %s", strerror(errno));
-	}
 }
 
 void disabled_add_for_pool(void)
@@ -252,11 +240,11 @@ static bool has_files(void)
 
 static bool may_use_opcache(void)
 {
-	uint64_t filled = atomic_load_explicit(filled_with, memory_order_relaxed);
+	uint64_t filled = atomic_load_explicit(&shared->filled_with, memory_order_relaxed);
 	if (disabled_here != NOTHING && has_files()) {
 		return false;
 	}
-	if (!filled && atomic_compare_exchange_strong(filled_with, &filled, disabled_here)) {
+	if (!filled && atomic_compare_exchange_strong(&shared->filled_with, &filled, disabled_here)) {
 		return true;
 	}
 	return filled == disabled_here;
@@ -275,7 +263,7 @@ const char *disabled_settle(void)
 
 bool disabled_is_plain(void)
 {
-	uint64_t filled = atomic_load_explicit(filled_with, memory_order_relaxed);
+	uint64_t filled = atomic_load_explicit(&shared->filled_with, memory_order_relaxed);
 	return !filled || filled == NOTHING;
 }
 

@@ -17,9 +17,6 @@
 /* Stores the pool's settings. Call it before PHP starts. */
 void disabled_start(const struct pool_config *config);
 
-/* Creates the state that the workers of a pool share. Call it in the pool's master, before any code of the pool is compiled. */
-void disabled_share(void);
-
 /*
  * Adds the pool's list to the list of php.ini. Call it in MINIT: PHP disables both together before it compiles
  * anything, including preloaded code.

@@ -23,9 +23,11 @@
 #include "disabled.h"
 #include "host.h"
 #include "ini.h"
+#include "opcache.h"
 #include "opcache_start.h"
 #include "say.h"
 #include "sapi.h"
+#include "shared.h"
 
 /* Debian has separate settings for each SAPI. weir uses those of PHP-FPM, because it replaces PHP-FPM. */
 #define OWN_FOLDER "/etc/php/" PHP_BRANCH "/"
@@ -193,12 +195,19 @@ static zend_result extensions_have_started(void)
 	if (scanned_folders || asked_folders) {
 		php_ini_scanned_path = asked_folders ? asked_folders : scanned_folders;
 	}
+	bool is_early = starting->is_template && starting->opcache_is_alike && finish_extensions && opcache_may_start_early();
+	zend_result result = SUCCESS;
+	opcache_count_scripts();
+	if (is_early) {
+		result = opcache_start(finish_extensions);
+		opcache_keep_start();
+	}
 	if (before_scripts) {
 		before_scripts(starting);
 	}
-	disabled_share();
-	if (!finish_extensions) {
-		return SUCCESS;
+	shared_make();
+	if (is_early || !finish_extensions) {
+		return result;
 	}
 	return is_forked ? opcache_start(finish_extensions) : finish_extensions();
 }
@@ -435,11 +444,25 @@ void engine_print_info(int what)
 	zval_ptr_dtor(&text);
 }
 
-void engine_stop(bool whole)
+/* It only gives php(1) its callbacks back, which this process has not. To find that out it searches all libraries for their names. */
+static const char NEEDS_NO_END[] = "readline";
+
+void engine_stop(void)
 {
 	SG(server_context) = NULL;
-	php_module_shutdown();
-	if (whole) {
-		sapi_shutdown();
+	zend_interned_strings_switch_storage(0);
+	zend_hash_graceful_reverse_destroy(&EG(persistent_list));
+	zend_module_entry *module;
+	ZEND_HASH_REVERSE_FOREACH_PTR(&module_registry, module) {
+		if (module->module_started && module->module_shutdown_func && strcmp(module->name, NEEDS_NO_END) != 0) {
+			module->module_shutdown_func(module->type, module->module_number);
+		}
+	} ZEND_HASH_FOREACH_END();
+	zend_llist_position at;
+	for (zend_extension *extension = zend_llist_get_first_ex(&zend_extensions, &at); extension;
+	     extension = zend_llist_get_next_ex(&zend_extensions, &at)) {
+		if (extension->shutdown) {
+			extension->shutdown(extension);
+		}
 	}
 }

@@ -27,8 +27,13 @@ void engine_watch_extensions(void);
  */
 bool engine_may_read(char *why, size_t size);
 
-/* Stops PHP. `whole` is true in the process that started it, and false in its forks. */
-void engine_stop(bool whole);
+/*
+ * Closes persistent connections and has extensions end (MSHUTDOWN), as a child of PHP-FPM does before it exits. Call this in processes
+ * that have served requests. PHP cannot be used any more. Nothing that only frees memory is done: the kernel does that
+ * at once, while a free(3) of memory that a process shares with the one that forked it copies that first, page by page. That took
+ * more time than all the rest of a short worker's life.
+ */
+void engine_stop(void);
 
 /* Sets PHP's constants for the configuration folders to the folders that are used. Call it in MINIT. */
 void engine_name_folders(void);

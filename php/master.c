@@ -34,6 +34,7 @@
 #include "host.h"
 #include "ini.h"
 #include "opcache.h"
+#include "opcache_start.h"
 #include "protocol.h"
 #include "say.h"
 #include "template.h"
@@ -145,6 +146,16 @@ static void take_output(const struct packet *packet)
 	}
 }
 
+/*
+ * Ends this process. Not by exit(3): extensions have ended (engine_stop) where there was a request, and what the libraries' destructors
+ * do only frees memory, by writing to pages that must be copied for it first.
+ */
+static _Noreturn void end_process(int code)
+{
+	fflush(NULL);
+	_exit(code);
+}
+
 static int run_child(enum child_kind kind, const struct packet *packet, int orders, pid_t master)
 {
 	switch (kind) {
@@ -253,6 +264,12 @@ static void fork_child(const struct packet *packet)
 		fork_from_zygote(packet);
 		return;
 	}
+	if (kind == CHILD_LIST && !opcache_is_worth_a_list()) {
+		close(packet->descriptor);
+		close_both(packet->output);
+		tell_exited(channel, number, 0, 0);
+		return;
+	}
 	if (open_orders(kind, pipe)) {
 		pid = fork();
 	}
@@ -263,7 +280,7 @@ static void fork_child(const struct packet *packet)
 		if (pipe[1] >= 0) {
 			close(pipe[1]);
 		}
-		exit(run_child(kind, packet, pipe[0], master));
+		end_process(run_child(kind, packet, pipe[0], master));
 	}
 	close(packet->descriptor);
 	close_both(packet->output);
@@ -488,7 +505,7 @@ static void reap(void)
 	}
 }
 
-static int leave(void)
+static _Noreturn void leave(void)
 {
 	/* First those that fork others. */
 	for (int zygotes = 1; zygotes >= 0; zygotes--) {
@@ -504,8 +521,7 @@ static int leave(void)
 		while (children[at].pid && waitpid(children[at].pid, NULL, 0) < 0 && errno == EINTR) {
 		}
 	}
-	engine_stop(true);
-	return EXIT_FINE;
+	end_process(EXIT_FINE);
 }
 
 /* ---- start ---- */
@@ -644,6 +660,7 @@ static void extensions_have_started(const struct pool_config *started)
 		}
 		template_serve(channel, text);
 		free(text);
+		opcache_renew_start();
 		if (!receive_config()) {
 			_exit(EXIT_INTERNAL);
 		}
@@ -765,7 +782,7 @@ int master_run(int descriptor)
 			struct packet packet;
 			enum received received = channel_receive(channel, &packet, 0);
 			if (received == RECEIVED_END) {
-				return leave();
+				leave();
 			}
 			if (received == RECEIVED_PACKET) {
 				obey(&packet);

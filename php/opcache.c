@@ -20,6 +20,7 @@
 #include "disabled.h"
 #include "engine.h"
 #include "say.h"
+#include "shared.h"
 
 /* Maximum number of scripts in a list, and maximum length of a path. */
 #define MAX_SCRIPTS 4000
@@ -146,6 +147,26 @@ static void write_scripts(int list, HashTable *scripts)
 	efree(sorted);
 }
 
+/* What OPcache calls for a script that it does not have. */
+static zend_op_array *(*compile_script)(zend_file_handle *file, int type);
+
+static zend_op_array *compile_and_count(zend_file_handle *file, int type)
+{
+	atomic_fetch_add_explicit(&shared->compiled, 1, memory_order_relaxed);
+	return compile_script(file, type);
+}
+
+void opcache_count_scripts(void)
+{
+	compile_script = zend_compile_file;
+	zend_compile_file = compile_and_count;
+}
+
+bool opcache_is_worth_a_list(void)
+{
+	return atomic_load_explicit(&shared->compiled, memory_order_relaxed) >= SCRIPTS_WORTH_A_LIST;
+}
+
 int opcache_write_list(int list)
 {
 	if (!begin()) {
@@ -157,7 +178,6 @@ int opcache_write_list(int list)
 		 * not use its code.
 		 */
 		end();
-		engine_stop(false);
 		return EXIT_FINE;
 	}
 	zend_try {
@@ -172,7 +192,6 @@ int opcache_write_list(int list)
 		zval_ptr_dtor(&status);
 	} zend_end_try();
 	end();
-	engine_stop(false);
 	return EXIT_FINE;
 }
 
@@ -249,7 +268,6 @@ int opcache_compile_list(int list, const unsigned char *rewrites, size_t length)
 		}
 	}
 	free(paths);
-	engine_stop(false);
 	return EXIT_FINE;
 }
 
@@ -346,6 +364,22 @@ void opcache_find_lock(void)
 	}
 	if (list) {
 		closedir(list);
+	}
+}
+
+int opcache_lock(void)
+{
+	return lock;
+}
+
+void opcache_renew_lock(void)
+{
+	int own = lock >= 0 ? memfd_create("opcache_lock", MFD_CLOEXEC) : -1;
+	if (lock >= 0 && (own < 0 || dup3(own, lock, O_CLOEXEC) < 0)) {
+		die(EXIT_SYSTEM, "weir-php: OPcache's lock cannot be replaced: %s", strerror(errno));
+	}
+	if (own >= 0) {
+		close(own);
 	}
 }
 

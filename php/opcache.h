@@ -11,6 +11,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/*
+ * Below this many scripts a list is not worth two processes that write and compile it: the first requests do that sooner. Call the first
+ * function before OPcache starts: from then on the scripts are counted that OPcache has compiled. The second one says in the master
+ * whether there are that many.
+ */
+#define SCRIPTS_WORTH_A_LIST 16
+void opcache_count_scripts(void);
+bool opcache_is_worth_a_list(void);
+
 /* Writes the paths of the scripts in OPcache to the list. Returns the exit code of the process. */
 int opcache_write_list(int list);
 
@@ -37,6 +46,12 @@ void opcache_adapt(void);
 void opcache_find_lock(void);
 bool opcache_may_fork(void);
 void opcache_lock_again(void);
+
+/* The file's descriptor; -1: it was not found. */
+int opcache_lock(void);
+
+/* Puts another file in its place, so that no other process has the same. */
+void opcache_renew_lock(void);
 
 /* Whether OPcache waits until no process uses its memory, to clear it: after opcache_reset(), or because it is full. */
 bool opcache_waits(void);

@@ -3,6 +3,7 @@
  */
 #include "opcache_start.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "php_streams.h"
 #include "zend_ini.h"
 
+#include "opcache.h"
 #include "say.h"
 
 /* ---- tables ---- */
@@ -94,17 +96,17 @@ static zend_result start_with_few(zend_result (*start)(void))
 
 /* ---- memory ---- */
 
-/* The largest mapping that is shared with processes that this one will fork, which is OPcache's. */
-static char *shared_memory(size_t *length)
+/* OPcache's memory: the first mapping of at least the wanted size that is shared with processes that this one will fork. */
+static char *shared_memory(size_t wanted, size_t *length)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	char *line = NULL, *found = NULL;
 	size_t room = 0;
-	*length = 0;
-	while (maps && getline(&line, &room, maps) > 0) {
-		char rights[5] = "";
-		unsigned long from = 0, to = 0;
-		if (sscanf(line, "%lx-%lx %4s", &from, &to, rights) == 3 && !strcmp(rights, "rw-s") && to - from > *length) {
+	while (maps && !found && getline(&line, &room, maps) > 0) {
+		/* "BEGIN-END rw-s OFFSET DEVICE INODE  PATH" */
+		char *at;
+		unsigned long from = strtoul(line, &at, 16), to = strtoul(at + 1, &at, 16);
+		if (!strncmp(at, " rw-s ", 6) && to - from >= wanted) {
 			*length = to - from;
 			found = (char *)from;
 		}
@@ -116,27 +118,34 @@ static char *shared_memory(size_t *length)
 	return found;
 }
 
+static char *memory_of_opcache(size_t *length)
+{
+	/* The setting has a number of MB. */
+	zend_long wanted = zend_ini_long("opcache.memory_consumption", sizeof "opcache.memory_consumption" - 1, 0);
+	return wanted > 0 ? shared_memory((size_t)wanted << 20, length) : NULL;
+}
+
 static bool is_zero(const char *page, size_t size)
 {
 	return !*page && !memcmp(page, page + 1, size - 1);
 }
 
-/*
- * Gives the pages back that OPcache has only filled with zeros, which are two thirds of what it has touched. They are zeros again
- * when somebody reads them.
- */
-static void give_zeros_back(void)
+/* OPcache uses its memory from the beginning. To ask about all of it would take longer than all the rest of its start. */
+#define LOOK_SIZE (2 << 20)
+
+/* Gives the pages back that contain only zeros. Returns whether any page was touched at all. */
+static bool give_zeros_back(char *memory, size_t length, size_t page)
 {
-	size_t length, page = (size_t)sysconf(_SC_PAGESIZE);
-	char *memory = shared_memory(&length);
-	unsigned char *present = memory ? malloc(length / page) : NULL;
-	if (!present || mincore(memory, length, present) < 0) {
-		free(present);
-		return;
-	}
+	unsigned char present[LOOK_SIZE / 4096];
+	bool is_touched = false;
 	char *begin = NULL;
+	if (mincore(memory, length, present) < 0) {
+		return false;
+	}
 	for (size_t at = 0; at <= length; at += page) {
-		bool is_empty = at < length && present[at / page] & 1 && is_zero(memory + at, page);
+		bool is_present = at < length && present[at / page] & 1;
+		bool is_empty = is_present && is_zero(memory + at, page);
+		is_touched |= is_present;
 		if (is_empty && !begin) {
 			begin = memory + at;
 		} else if (!is_empty && begin) {
@@ -144,7 +153,23 @@ static void give_zeros_back(void)
 			begin = NULL;
 		}
 	}
-	free(present);
+	return is_touched;
+}
+
+/*
+ * Gives the pages back that OPcache has only filled with zeros, which are two thirds of what it has touched. They are zeros again
+ * when somebody reads them.
+ */
+static void give_memory_back(void)
+{
+	size_t length, page = (size_t)sysconf(_SC_PAGESIZE);
+	char *memory = memory_of_opcache(&length);
+	for (size_t at = 0; memory && at < length; at += LOOK_SIZE) {
+		size_t size = length - at < LOOK_SIZE ? length - at : LOOK_SIZE;
+		if (!give_zeros_back(memory + at, size, page)) {
+			return;
+		}
+	}
 }
 
 zend_result opcache_start(zend_result (*start)(void))
@@ -155,6 +180,87 @@ zend_result opcache_start(zend_result (*start)(void))
 		return start();
 	}
 	zend_result result = start_with_few(start);
-	give_zeros_back();
+	give_memory_back();
 	return result;
+}
+
+/* ---- before the fork ---- */
+
+static bool is_set(const char *name)
+{
+	const char *value = zend_ini_string_ex(name, strlen(name), 0, NULL);
+	return value && *value;
+}
+
+static bool is_on(const char *name)
+{
+	const zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), name, strlen(name));
+	return entry && entry->value && zend_ini_parse_bool(entry->value);
+}
+
+bool opcache_may_start_early(void)
+{
+	static const char MODULE[] = "zend opcache";
+	const char *jit = zend_ini_string_ex("opcache.jit", sizeof "opcache.jit" - 1, 0, NULL);
+	bool has_jit = jit && strcmp(jit, "disable") != 0 && is_set("opcache.jit_buffer_size") &&
+		       strcmp(INI_STR("opcache.jit_buffer_size"), "0") != 0;
+	return zend_hash_str_exists(&module_registry, MODULE, sizeof MODULE - 1) && is_on("opcache.enable") && !has_jit &&
+	       !is_on("opcache.protect_memory") && !is_on("opcache.file_cache_only") && !is_set("opcache.preload") &&
+	       !is_set("opcache.preferred_memory_model");
+}
+
+/* What a master needs for memory with the same content: the pages that are not empty. */
+static struct {
+	char *memory;
+	size_t length;
+	size_t page;
+	size_t *used;
+	size_t used_count;
+} kept;
+
+void opcache_keep_start(void)
+{
+	size_t length, page = (size_t)sysconf(_SC_PAGESIZE);
+	char *memory = memory_of_opcache(&length);
+	unsigned char *present = memory ? malloc(length / page) : NULL;
+	size_t *used = memory ? malloc(length / page * sizeof *used) : NULL;
+	size_t count = 0;
+	if (present && used && mincore(memory, length, present) == 0) {
+		for (size_t at = 0; at < length / page; at++) {
+			if (present[at] & 1) {
+				used[count++] = at * page;
+			}
+		}
+		used = take_more_memory(used, (count + 1) * sizeof *used);
+		kept.memory = memory, kept.length = length, kept.page = page, kept.used = used, kept.used_count = count;
+		opcache_find_lock();
+	} else {
+		free(used);
+	}
+	free(present);
+}
+
+void opcache_renew_start(void)
+{
+	if (!kept.memory) {
+		return;
+	}
+	char *own = mmap(NULL, kept.length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (own == MAP_FAILED) {
+		die(EXIT_SYSTEM, "weir-php: OPcache's memory cannot be allocated: %s", strerror(errno));
+	}
+	for (size_t at = 0; at < kept.used_count; at++) {
+		memcpy(own + kept.used[at], kept.memory + kept.used[at], kept.page);
+	}
+	if (mremap(own, kept.length, kept.length, MREMAP_MAYMOVE | MREMAP_FIXED, kept.memory) == MAP_FAILED) {
+		die(EXIT_SYSTEM, "weir-php: OPcache's memory cannot be replaced: %s", strerror(errno));
+	}
+	opcache_renew_lock();
+	kept.memory = NULL;
+	free(kept.used);
+}
+
+const char *opcache_kept_memory(void)
+{
+	return kept.memory;
 }

@@ -15,4 +15,18 @@
  */
 zend_result opcache_start(zend_result (*start)(void));
 
+/*
+ * In a template whose pools have no settings of OPcache: OPcache starts before the fork, and each master takes memory and a lock of its
+ * own in the place of the template's. That saves 4 of 5 ms, in which OPcache writes zeros into 2 MB of new memory.
+ *
+ * The first function says whether php.ini allows that. The second one remembers what OPcache has written: call it behind opcache_start.
+ * The third one is for a master, before anything of its pool is there; it does nothing in a master of another template.
+ */
+bool opcache_may_start_early(void);
+void opcache_keep_start(void);
+void opcache_renew_start(void);
+
+/* The memory that opcache_renew_start replaces; NULL: there is none. */
+const char *opcache_kept_memory(void);
+
 #endif

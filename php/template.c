@@ -29,6 +29,8 @@
 #include "channel.h"
 #include "confine.h"
 #include "engine.h"
+#include "opcache.h"
+#include "opcache_start.h"
 #include "say.h"
 
 /* ---- what masters must not share ---- */
@@ -48,7 +50,8 @@ static bool has_shared_memory(char *why, size_t size)
 		char rights[5] = "", *end;
 		unsigned long from = 0, to = 0;
 		/* "BEGIN-END rw-s OFFSET DEVICE INODE  PATH" */
-		if (sscanf(line, "%lx-%lx %4s", &from, &to, rights) == 3 && rights[3] == 's' && rights[1] == 'w') {
+		if (sscanf(line, "%lx-%lx %4s", &from, &to, rights) == 3 && rights[3] == 's' && rights[1] == 'w' &&
+		    (const char *)from != opcache_kept_memory()) {
 			end = strchr(line, '/');
 			line[strcspn(line, "\n")] = '\0';
 			snprintf(why, size, "an extension makes shared memory of %lu KiB while it starts (%.80s)", (to - from) / 1024,
@@ -92,7 +95,7 @@ static bool has_open_files(char *why, size_t size)
 	while (!is_found && (entry = readdir(list))) {
 		int number = atoi(entry->d_name);
 		struct stat about;
-		if (*entry->d_name == '.' || number == dirfd(list) || is_older(number) || fstat(number, &about) < 0 ||
+		if (*entry->d_name == '.' || number == dirfd(list) || number == opcache_lock() || is_older(number) || fstat(number, &about) < 0 ||
 		    S_ISCHR(about.st_mode)) {
 			continue;
 		}

@@ -1,7 +1,8 @@
 /*
  * The template of masters: a process that loads PHP once for all pools that are started alike, and from which their masters are
- * forked. It stops where extensions have started and nothing has been made for a pool yet: OPcache gets its memory only in each
- * master, which is its pool's user for good by then.
+ * forked. It stops where extensions have started and nothing has been made for a pool yet: OPcache's memory and lock are made in each
+ * master, which is its pool's user for good by then. If no pool has settings of OPcache, that has started already (opcache_start.h), and each
+ * master replaces memory and lock before it reads anything of its pool.
  *
  * It belongs to no pool, speaks to nobody but the manager, and never has a byte of a client or a secret of a pool.
  *

@@ -217,6 +217,6 @@ int worker_run(const struct pool_config *config, int stream, int orders)
 	if (stream_is_disowned()) {
 		code = last_exit_status;
 	}
-	engine_stop(false);
+	engine_stop();
 	return code;
 }

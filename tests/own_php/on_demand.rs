@@ -88,7 +88,12 @@ fn only_pools_that_are_asked_have_processes() {
 #[test]
 fn pools_that_are_asked_load_php_before_those_that_only_start() {
     let first = setup(QUICK).server("php_starts = 1");
-    let weir = pools(first, 30, "pm = \"static\"\nmax_children = 1\n").start();
+    let weir = pools(
+        first,
+        30,
+        "pm = \"static\"\nmax_children = 1\nphp_load = \"own\"\n",
+    )
+    .start();
     // It is the first of the configuration, and nevertheless the last if nobody asks.
     pid(&weir);
     let loaded = masters(&weir).len();

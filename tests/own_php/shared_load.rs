@@ -315,7 +315,6 @@ fn no_pool_has_anything_of_another_ones_scripts_in_its_memory() {
     // A restart while the others have run their scripts.
     let output = weir.command(&["pool", "b", "restart"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(ask(&weir, "b", "/b.php"), text("b"));
     let of_pool = |name: &str| {
         let title = format!("weir-php: pool {name}\0");
         let all = weir.processes().into_iter();
@@ -327,6 +326,12 @@ fn no_pool_has_anything_of_another_ones_scripts_in_its_memory() {
     };
     let texts = names.map(text);
     for name in names {
+        // Those of the restarted pool have it when one of them has served a request.
+        wait_until("the search finds what is there", || {
+            assert_eq!(ask(&weir, name, &format!("/{name}.php")), text(name));
+            let mut own = of_pool(name).into_iter();
+            own.any(|one| !found_in_memory(one.pid, FIRST, &texts).is_empty())
+        });
         let own = of_pool(name);
         assert!(own.len() >= 2, "{own:?}");
         let mut all = BTreeSet::new();
@@ -407,6 +412,50 @@ fn no_pool_reaches_a_process_that_loads_php() {
         of_own.contains("be signalled") && of_own.contains("show maps"),
         "{of_own}"
     );
+}
+
+/// The memory that a process shares with those that were forked from it, and OPcache's lock, by their numbers (inodes).
+fn what_is_shared(pid: u32) -> BTreeSet<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the maps of a process");
+    let shared = maps.lines().filter(|line| line.contains(" rw-s "));
+    let memory = shared.filter_map(|line| Some(format!("memory {}", line.split(' ').nth(4)?)));
+    let descriptors =
+        fs::read_dir(format!("/proc/{pid}/fd")).expect("the descriptors of a process");
+    let locks = descriptors.flatten().filter_map(|entry| {
+        let name = fs::read_link(entry.path()).ok()?.display().to_string();
+        let is_lock = name.contains("opcache_lock") || name.contains("/.ZendSem.");
+        let inode = fs::metadata(entry.path()).ok()?.ino();
+        is_lock.then(|| format!("lock {inode}"))
+    });
+    memory.chain(locks).collect()
+}
+
+/// Also where OPcache has started before the fork, which is so only if no pool has settings of it.
+#[test]
+fn pools_share_neither_opcache_s_memory_nor_its_lock() {
+    if !is_root() {
+        // Nobody else may look into these processes.
+        return;
+    }
+    let of_opcache = "php_admin_value = { \"opcache.revalidate_freq\" = \"3\" }\n";
+    for (lines, starts_early) in [("", true), (of_opcache, false)] {
+        let setup = pools(&[("a", ""), ("b", ""), ("c", lines)]);
+        let weir = setup.file("one.php", "<?php echo 'one';").start();
+        for name in ["a", "b", "c"] {
+            assert_eq!(ask(&weir, name, "/one.php"), "one");
+        }
+        let template = templates(&weir)[0].pid;
+        let of_template = what_is_shared(template);
+        assert_eq!(!of_template.is_empty(), starts_early, "{of_template:?}");
+        let mut seen = of_template;
+        for master in masters(&weir) {
+            let own = what_is_shared(master.pid);
+            assert!(own.iter().any(|one| one.starts_with("memory")), "{own:?}");
+            assert!(own.iter().any(|one| one.starts_with("lock")), "{own:?}");
+            assert!(seen.is_disjoint(&own), "{seen:?} {own:?}");
+            seen.extend(own);
+        }
+    }
 }
 
 /// An extension that makes shared memory while it starts, as APCu does.

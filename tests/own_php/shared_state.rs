@@ -276,8 +276,11 @@ fn of_kernel(pid: u32) -> Vec<String> {
         stat[5],
         &stat[16..19]
     ));
-    // Without the number of a pipe or socket, and the name of OPcache's lock.
-    let number = |link: String| link.split(['[', '.']).next().unwrap_or_default().to_owned();
+    // Without the number of a pipe or socket. OPcache's lock is a file in a folder, or in memory.
+    let number = |link: String| match link.contains("/.ZendSem.") || link.contains("opcache_lock") {
+        true => "OPcache's lock".to_owned(),
+        false => link.split('[').next().unwrap_or_default().to_owned(),
+    };
     let link = |path: String| {
         fs::read_link(path)
             .map_or_else(|error| error.to_string(), |link| link.display().to_string())

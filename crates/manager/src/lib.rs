@@ -46,6 +46,7 @@ mod program;
 mod quic;
 mod slow_log;
 mod supervise;
+mod watch;
 mod window;
 mod workers;
 

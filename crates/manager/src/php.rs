@@ -21,7 +21,8 @@ mod wire;
 use std::{
     collections::HashSet,
     ffi::OsString,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    io,
+    os::fd::OwnedFd,
     path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
@@ -32,7 +33,9 @@ use weir_machine::php::Program;
 use weir_observe::events::Stream;
 use weir_sys::{identity::Identity, limits::OpenFiles, process::Exit, version};
 
-use super::{handover::HandedLists, oom::OomKills, output::OutputLog, slow_log::SlowLog};
+use super::{
+    handover::HandedLists, oom::OomKills, output::OutputLog, slow_log::SlowLog, watch::Watch,
+};
 
 use inputs::{Inputs, Look};
 use master::{LAST_WORDS, Master, Theirs};
@@ -116,7 +119,7 @@ pub(super) struct Logs {
 
 /// Identifies a master; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct MasterId(u32);
+pub(super) struct MasterId(pub(super) u32);
 
 /// A report about a master.
 #[derive(Debug)]
@@ -142,8 +145,10 @@ pub(super) enum MasterEventKind {
 }
 
 /// All masters of this weir.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Masters {
+    /// What of them, and of all workers, is to be read.
+    pub(super) watch: Watch,
     list: Vec<Master>,
     last: u32,
     templates: Templates,
@@ -157,6 +162,23 @@ pub(super) struct Masters {
 }
 
 impl Masters {
+    /// None yet.
+    ///
+    /// # Errors
+    /// As [`Watch::new`].
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            watch: Watch::new()?,
+            list: Vec::new(),
+            last: 0,
+            templates: Templates::default(),
+            look: 0,
+            oom: Rc::default(),
+            handed: HandedLists::default(),
+            places: Vec::new(),
+        })
+    }
+
     /// Starts a master, or orders it from a template, and sends its configuration.
     ///
     /// # Errors
@@ -164,12 +186,12 @@ impl Masters {
     pub(super) fn start(&mut self, spec: &Rc<Spec>, logs: &Logs) -> Result<MasterId, String> {
         let now = Instant::now();
         let from = match &spec.loading {
-            Loading::Shared(load) => self.templates.serve(load, now),
+            Loading::Shared(load) => self.templates.serve(load, now, &self.watch),
             Loading::Own(_) => None,
         };
         let id = MasterId(self.last + 1);
-        let (mut master, theirs) =
-            Master::new(id, spec, logs).map_err(|error| error.to_string())?;
+        let made = Master::new(id, spec, logs, &self.watch);
+        let (mut master, theirs) = made.map_err(|error| error.to_string())?;
         match from {
             Some(template) => self.order(template, &mut master, theirs, now),
             None => master.load(theirs)?,
@@ -281,7 +303,7 @@ impl Masters {
         let master = &mut self.list[index];
         let Master { id, spec, logs, .. } = master;
         let id = *id;
-        let again = Master::new(id, &spec.clone(), &logs.clone());
+        let again = Master::new(id, &spec.clone(), &logs.clone(), &self.watch);
         let again = again.map_err(|error| error.to_string());
         let started = again.and_then(|(again, theirs)| {
             *master = again;
@@ -410,20 +432,9 @@ impl Masters {
         next.chain(self.turns(now)).chain(templates).min()
     }
 
-    /// What to wait for of templates.
-    pub(super) fn templates(&self) -> impl Iterator<Item = ((TemplateId, Part), BorrowedFd<'_>)> {
-        self.templates.descriptors()
-    }
-
     /// Reads something of a template.
-    pub(super) fn read_template(&mut self, part: (TemplateId, Part), now: Instant) {
-        self.templates.read(part, now);
-    }
-
-    /// The channels to wait for.
-    pub(super) fn channels(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
-        let channels = self.list.iter();
-        channels.filter_map(|master| Some((master.id, master.channel.as_ref()?.as_fd())))
+    pub(super) fn read_template(&mut self, id: TemplateId, part: Part, now: Instant) {
+        self.templates.read(id, part, now);
     }
 
     /// Writes the output of its processes to these logs from now on.
@@ -431,12 +442,6 @@ impl Masters {
         if let Some(master) = self.get(id) {
             master.logs = logs.clone();
         }
-    }
-
-    /// The slow logs' sockets to wait for.
-    pub(super) fn slow_sockets(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
-        let sockets = self.list.iter();
-        sockets.filter_map(|master| Some((master.id, master.slow.as_ref()?.as_fd())))
     }
 
     /// Writes new entries to the slow log.
@@ -456,16 +461,8 @@ impl Masters {
         std::mem::take(&mut self.places)
     }
 
-    /// The outputs to wait for.
-    pub(super) fn outputs(&self) -> impl Iterator<Item = ((MasterId, Stream), BorrowedFd<'_>)> {
-        self.list.iter().flat_map(|master| {
-            let outputs = master.outputs.descriptors();
-            outputs.map(|(stream, fd)| ((master.id, stream), fd))
-        })
-    }
-
     /// Reads new output.
-    pub(super) fn read_output(&mut self, (id, stream): (MasterId, Stream)) {
+    pub(super) fn read_output(&mut self, id: MasterId, stream: Stream) {
         if let Some(master) = self.get(id) {
             let pid = master.pid.unwrap_or_default();
             master.outputs.read(stream, pid, &master.logs.output);

@@ -19,8 +19,7 @@ use std::{
 use weir_config::LogTarget;
 use weir_control::{ManagerCounts, ToGateway};
 use weir_observe::{
-    console, error_log,
-    events::{self, Stream},
+    console, error_log, events,
     log_sink::{self, Target},
 };
 use weir_sys::{
@@ -41,9 +40,10 @@ use super::{
     keeper::Keeper,
     listen::Sockets,
     notify::Notifier,
-    php::{Load, MasterEvent, MasterId, Masters, Part, TemplateId},
+    php::{Load, MasterEvent, MasterId, Masters},
     pid_file::PidFile,
     plan::{self, Plan},
+    watch::Source,
     workers::Before,
 };
 use reload::Handing;
@@ -82,7 +82,8 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
     let loaded = Loaded::parse(&start, start.text.clone())?;
     let plan = make_plan(&loaded, inherited)?;
     let warnings = plan_warnings(&loaded, &plan);
-    let mut masters = Masters::default();
+    let mut masters = Masters::new()
+        .map_err(|error| Failure::internal(format!("epoll is not available: {error}")))?;
     let addresses = Rc::new(Addresses::default());
     let keeper = Rc::new(RefCell::new(Keeper::new(now)));
     let given_sockets = std::mem::take(&mut start.origin.sockets);
@@ -240,15 +241,6 @@ struct Requester {
     id: u32,
 }
 
-/// A source of output or reports.
-enum EventSource {
-    Channel(MasterId),
-    Template((TemplateId, Part)),
-    SlowLog(MasterId),
-    Master((MasterId, Stream)),
-    Worker((u32, Stream)),
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopping {
     No,
@@ -347,39 +339,21 @@ impl Manager<'_> {
         descriptors.extend(self.orders.descriptors());
         descriptors.extend(self.roles.descriptors());
         descriptors.extend(self.predecessor.iter().filter_map(Predecessor::descriptor));
-        let mut speakers = Vec::new();
-        for (id, fd) in self.masters.channels() {
-            speakers.push((descriptors.len(), EventSource::Channel(id)));
-            descriptors.push(fd);
-        }
-        for (part, fd) in self.masters.templates() {
-            speakers.push((descriptors.len(), EventSource::Template(part)));
-            descriptors.push(fd);
-        }
-        for (id, fd) in self.masters.slow_sockets() {
-            speakers.push((descriptors.len(), EventSource::SlowLog(id)));
-            descriptors.push(fd);
-        }
-        for (id, fd) in self.masters.outputs() {
-            speakers.push((descriptors.len(), EventSource::Master(id)));
-            descriptors.push(fd);
-        }
-        for (id, fd) in self.generations().flat_map(|g| g.pools.outputs()) {
-            speakers.push((descriptors.len(), EventSource::Worker(id)));
-            descriptors.push(fd);
-        }
+        descriptors.push(self.masters.watch.as_fd());
         let readable = poll::readable(&descriptors, limit)?;
         drop(keeper);
         let mut news = Vec::new();
-        for (_, speaker) in speakers.into_iter().filter(|(index, _)| readable[*index]) {
-            match speaker {
-                EventSource::Channel(id) => self.masters.read(id, now, &mut news),
-                EventSource::Template(part) => self.masters.read_template(part, now),
-                EventSource::SlowLog(id) => self.masters.read_slow(id),
-                EventSource::Master(id) => self.masters.read_output(id),
-                EventSource::Worker(id) => {
-                    let mut generations = self.generations_mut();
-                    let _ = generations.any(|generation| generation.pools.read_output(id));
+        if readable.last() == Some(&true) {
+            for source in self.masters.watch.ready()? {
+                match source {
+                    Source::Master(id) => self.masters.read(id, now, &mut news),
+                    Source::Template(id, part) => self.masters.read_template(id, part, now),
+                    Source::SlowLog(id) => self.masters.read_slow(id),
+                    Source::MasterOutput(id, stream) => self.masters.read_output(id, stream),
+                    Source::WorkerOutput(number, stream) => {
+                        let mut generations = self.generations_mut();
+                        let _ = generations.any(|g| g.pools.read_output(number, stream));
+                    }
                 }
             }
         }

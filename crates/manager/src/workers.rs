@@ -32,7 +32,6 @@ mod zygote;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap},
-    os::fd::BorrowedFd,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -667,23 +666,10 @@ impl Pools {
         pools.chain(self.look.filter(|_| !stopping)).min()
     }
 
-    /// The outputs to wait for.
-    pub(super) fn outputs(&self) -> impl Iterator<Item = ((u32, Stream), BorrowedFd<'_>)> {
-        let workers = self.list.iter().flat_map(|pool| &pool.workers);
-        // Its output is logged with its process id.
-        let workers = workers.filter(|worker| worker.pid.is_some());
-        let workers = workers.filter_map(|worker| Some((worker.number, worker.outputs.as_ref()?)));
-        let zygotes = self.list.iter().filter_map(Pool::zygote_outputs);
-        workers.chain(zygotes).flat_map(|(number, outputs)| {
-            let outputs = outputs.descriptors();
-            outputs.map(move |(stream, fd)| ((number, stream), fd))
-        })
-    }
-
     /// Reads the output of a worker or a zygote. `false`: it is not one of these.
-    pub(super) fn read_output(&mut self, (number, stream): (u32, Stream)) -> bool {
+    pub(super) fn read_output(&mut self, number: u32, stream: Stream) -> bool {
         for pool in &mut self.list {
-            if pool.read_zygote((number, stream)) {
+            if pool.read_zygote(number, stream) {
                 return true;
             }
             let worker = pool.workers.iter_mut().find(|w| w.number == number);

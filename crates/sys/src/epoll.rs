@@ -1,7 +1,7 @@
 //! A set of descriptors that the kernel watches for input (epoll(7)).
 //!
-//! tokio needs some hundred bytes for each descriptor that it watches. This set costs the process nothing for a
-//! descriptor. tokio watches only the set itself.
+//! tokio needs some hundred bytes for each descriptor that it watches. A set costs the process nothing for a
+//! descriptor. tokio ([`Epoll`]) or poll(2) ([`Set`]) watches only the set itself.
 
 use std::{
     io,
@@ -38,13 +38,7 @@ impl Epoll {
     /// # Errors
     /// As epoll_ctl(2).
     pub fn add(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(key);
-        Ok(epoll::add(
-            self.0.get_ref(),
-            fd,
-            data,
-            epoll::EventFlags::IN,
-        )?)
+        add(self.0.get_ref(), fd, key)
     }
 
     /// Removes a descriptor, which stays open.
@@ -62,18 +56,10 @@ impl Epoll {
     pub async fn ready(&self, keys: &mut Vec<u64>) -> io::Result<()> {
         loop {
             let mut guard = self.0.readable().await?;
-            let mut events = Vec::with_capacity(MOST);
-            let now = Timespec::default();
-            match epoll::wait(self.0.get_ref(), spare_capacity(&mut events), Some(&now)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            if ready(self.0.get_ref(), keys)? > 0 {
+                return Ok(());
             }
-            if events.is_empty() {
-                guard.clear_ready();
-                continue;
-            }
-            keys.extend(events.iter().map(|event| event.data.u64()));
-            return Ok(());
+            guard.clear_ready();
         }
     }
 }
@@ -84,7 +70,61 @@ impl AsFd for Epoll {
     }
 }
 
-/// How many descriptors [`Epoll::ready`] names at once, at most.
+/// A set of descriptors for which no reactor is needed: it is readable (poll(2)) if one of them is ready.
+#[derive(Debug)]
+pub struct Set(OwnedFd);
+
+impl Set {
+    /// Creates an empty set.
+    ///
+    /// # Errors
+    /// As epoll_create1(2).
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    /// Adds a descriptor, as [`Epoll::add`].
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    pub fn add(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        add(&self.0, fd, key)
+    }
+
+    /// Appends the keys of descriptors that are ready, 128 at most, to `keys`, and does not wait. Those that are ready again and again
+    /// come after the others the next time.
+    ///
+    /// # Errors
+    /// As epoll_wait(2).
+    pub fn ready(&self, keys: &mut Vec<u64>) -> io::Result<()> {
+        ready(&self.0, keys).map(drop)
+    }
+}
+
+impl AsFd for Set {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn add(set: &OwnedFd, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(key);
+    Ok(epoll::add(set, fd, data, epoll::EventFlags::IN)?)
+}
+
+/// Returns how many keys it has appended.
+fn ready(set: &OwnedFd, keys: &mut Vec<u64>) -> io::Result<usize> {
+    let mut events = Vec::with_capacity(MOST);
+    let now = Timespec::default();
+    match epoll::wait(set, spare_capacity(&mut events), Some(&now)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    keys.extend(events.iter().map(|event| event.data.u64()));
+    Ok(events.len())
+}
+
+/// How many descriptors are named at once, at most.
 const MOST: usize = 128;
 
 #[cfg(test)]
@@ -96,6 +136,29 @@ mod tests {
         pin::pin,
         task::{Context, Waker},
     };
+
+    #[test]
+    fn a_set_without_a_reactor_names_those_with_input_and_those_that_are_closed() {
+        let set = Set::new().unwrap();
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let (quiet, other) = UnixStream::pair().unwrap();
+        set.add(here.as_fd(), 1).unwrap();
+        set.add(quiet.as_fd(), 2).unwrap();
+        let ready = || {
+            let mut keys = Vec::new();
+            set.ready(&mut keys).unwrap();
+            keys.sort_unstable();
+            keys
+        };
+        assert!(ready().is_empty());
+        there.write_all(b"x").unwrap();
+        assert_eq!((ready(), ready()), (vec![1], vec![1]));
+        drop(other);
+        assert_eq!(ready(), [1, 2]);
+        // One that is closed here is not in it any more.
+        drop(here);
+        assert_eq!(ready(), [2]);
+    }
 
     #[test]
     fn those_with_input_and_those_that_are_closed_are_ready() {

@@ -144,6 +144,7 @@ fn a_root_that_is_switched_starts_a_watched_pool_anew_with_its_scripts_compiled(
         old_script(&root.join("cache.php"), CACHE);
         let who = fs::read_to_string(site.path("root/who.php")).unwrap();
         old_script(&root.join("who.php"), &who);
+        (0..20).for_each(|n| old_script(&root.join(format!("n{n}.php")), "<?php"));
     }
     let (current, next) = (site.path("current"), site.path("next"));
     symlink(site.path("releases/one"), &current).unwrap();
@@ -154,6 +155,7 @@ fn a_root_that_is_switched_starts_a_watched_pool_anew_with_its_scripts_compiled(
     assert_eq!(weir.get("/release.php").text(), "one");
     let before = weir.get("/who.php");
     weir.get("/cache.php");
+    (0..20).for_each(|n| drop(weir.get(&format!("/n{n}.php")).expect(200)));
     symlink(site.path("releases/two"), &next).unwrap();
     fs::rename(&next, &current).unwrap();
     weir.log_line("a site's root now leads to another folder");

@@ -23,7 +23,12 @@ use super::{
     Fields, Inputs, Logs, MAX_PACKET, MasterEvent, MasterEventKind, MasterId, Order, Report, Spec,
     TemplateId, of_this_build, variables,
 };
-use crate::{gateway::is_full, output::Outputs, slow_log::SlowSocket};
+use crate::{
+    gateway::is_full,
+    output::Outputs,
+    slow_log::SlowSocket,
+    watch::{Source, Watch},
+};
 
 #[derive(Debug)]
 pub(super) struct Master {
@@ -59,10 +64,18 @@ pub(super) struct Theirs {
 
 impl Master {
     /// A master that is not there yet, and the ends that it gets.
-    pub(super) fn new(id: MasterId, spec: &Rc<Spec>, logs: &Logs) -> io::Result<(Self, Theirs)> {
+    pub(super) fn new(
+        id: MasterId,
+        spec: &Rc<Spec>,
+        logs: &Logs,
+        watch: &Watch,
+    ) -> io::Result<(Self, Theirs)> {
         let (channel, theirs) = message::pair()?;
         let (outputs, [stdout, stderr]) = Outputs::pipes(spec.identity.as_ref())?;
         let (slow, slow_end) = SlowSocket::pair()?;
+        watch.add(channel.as_fd(), Source::Master(id))?;
+        watch.add(slow.as_fd(), Source::SlowLog(id))?;
+        watch.add_outputs(&outputs, |stream| Source::MasterOutput(id, stream))?;
         let master = Self {
             id,
             pid: None,

@@ -39,6 +39,7 @@ use crate::{
     gateway::is_full,
     oom::KILLED,
     output::{OutputLog, Outputs},
+    watch::{Source, Watch},
 };
 
 /// What pools have in common that may share a template.
@@ -63,10 +64,10 @@ pub(super) struct Templates {
 
 /// Identifies a template; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TemplateId(u32);
+pub(crate) struct TemplateId(pub(crate) u32);
 
 /// Something of a template that can be read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Its reports.
     Channel,
@@ -114,7 +115,12 @@ enum State {
 impl Templates {
     /// The template for such pools, which may still be loading PHP; it is started if there is none. `None`: the pool has to load PHP
     /// for itself.
-    pub(super) fn serve(&mut self, load: &Rc<Load>, now: Instant) -> Option<TemplateId> {
+    pub(super) fn serve(
+        &mut self,
+        load: &Rc<Load>,
+        now: Instant,
+        watch: &Watch,
+    ) -> Option<TemplateId> {
         self.look(now, LOOK);
         let is_theirs = |one: &&Template| *one.load == **load && !matches!(one.state, State::Old);
         if let Some(one) = self.list.iter().find(is_theirs) {
@@ -127,7 +133,7 @@ impl Templates {
             process: None,
             state: State::Loading(now + LOAD_LIMIT),
         };
-        match Running::start(load) {
+        match Running::start(load, one.id, watch) {
             Ok(running) => one.process = Some(running),
             Err(error) => one.refuse(format!("it cannot be started: {error}"), Some(now + PAUSE)),
         }
@@ -260,23 +266,8 @@ impl Templates {
         self.list.iter().flat_map(of_one).flatten().min()
     }
 
-    /// What to wait for.
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = ((TemplateId, Part), BorrowedFd<'_>)> {
-        self.list.iter().flat_map(|one| {
-            let running = one.process.iter();
-            running.flat_map(|running| {
-                let outputs = running.outputs.descriptors();
-                let outputs = outputs.map(|(stream, fd)| ((one.id, Part::Output(stream)), fd));
-                let channel = running.channel.iter();
-                channel
-                    .map(|channel| ((one.id, Part::Channel), channel.as_fd()))
-                    .chain(outputs)
-            })
-        })
-    }
-
     /// Reads what there is.
-    pub(super) fn read(&mut self, (id, part): (TemplateId, Part), now: Instant) {
+    pub(super) fn read(&mut self, id: TemplateId, part: Part, now: Instant) {
         let Some(one) = self.get(id) else { return };
         match part {
             Part::Channel => one.hear(now),
@@ -415,11 +406,15 @@ impl Template {
 }
 
 impl Running {
-    fn start(load: &Load) -> io::Result<Self> {
+    fn start(load: &Load, id: TemplateId, watch: &Watch) -> io::Result<Self> {
         // The masters that it forks become our children.
         process::adopt_orphans()?;
         let (channel, theirs) = message::pair()?;
         let (outputs, [stdout, stderr]) = Outputs::pipes(load.identity.as_ref())?;
+        watch.add(channel.as_fd(), Source::Template(id, Part::Channel))?;
+        watch.add_outputs(&outputs, |stream| {
+            Source::Template(id, Part::Output(stream))
+        })?;
         let (open, hidden) = variables::open_and_hidden(&load.environment);
         let hidden = memory::file(c"environment", &variables::lines(&hidden))?;
         let null = std::fs::File::open("/dev/null")?;

@@ -16,18 +16,25 @@ pub(super) fn share(runs: &mut [Option<Runs>], is_root: bool, own: Option<&Ident
         Some(Runs::Php(spec)) => Rc::get_mut(spec),
         _ => None,
     });
-    let mut shared: Vec<(Rc<Load>, Vec<&mut Spec>)> = Vec::new();
+    let mut shared: Vec<(Load, Vec<&mut Spec>)> = Vec::new();
     for spec in specs {
         match load_of(spec, is_root, own) {
             Err(why) => spec.loading = Loading::Own(why),
-            Ok(load) => match shared.iter_mut().find(|(other, _)| **other == load) {
+            Ok(load) => match shared.iter_mut().find(|(other, _)| *other == load) {
                 Some((_, specs)) => specs.push(spec),
-                None => shared.push((Rc::new(load), vec![spec])),
+                None => shared.push((load, vec![spec])),
             },
         }
     }
-    for (load, specs) in shared {
+    for (mut load, specs) in shared {
         let is_alone = specs.len() == 1;
+        if !specs
+            .iter()
+            .any(|spec| spec.config.iter().any(is_of_opcache))
+        {
+            load.config.push(("opcache_is_alike", b"1".to_vec()));
+        }
+        let load = Rc::new(load);
         for spec in specs {
             spec.loading = match is_alone {
                 // A second process would cost memory and help nobody.
@@ -112,6 +119,17 @@ fn needs_own_load((key, value): &(&str, Vec<u8>)) -> Option<&'static str> {
     }
 }
 
+/// Whether this is a setting of OPcache: php_define, php_value or the like.
+fn is_of_opcache((key, value): &(&str, Vec<u8>)) -> bool {
+    let setting = match *key {
+        "define" => Some(&value[..]),
+        // "admin NAME=VALUE"
+        "ini" => (value.iter().position(|byte| *byte == b' ')).map(|at| &value[at + 1..]),
+        _ => None,
+    };
+    setting.is_some_and(|setting| setting.starts_with(b"opcache."))
+}
+
 /// The name in "NAME=VALUE".
 fn name_of(setting: &[u8]) -> &[u8] {
     let end = setting.iter().position(|byte| *byte == b'=');
@@ -172,5 +190,16 @@ mod tests {
             assert!(needs(setting).is_some(), "{setting}");
         }
         assert_eq!(needs_own_load(&("env", b"opcache.enable=0".to_vec())), None);
+    }
+
+    #[test]
+    fn settings_of_opcache_are_known_wherever_they_are() {
+        let is = |key, value: &str| is_of_opcache(&(key, value.into()));
+        assert!(is("ini", "admin opcache.memory_consumption=64"));
+        assert!(is("ini", "user opcache.revalidate_freq=0"));
+        assert!(is("define", "opcache.preload=/a"));
+        assert!(!is("ini", "admin memory_limit=1G"));
+        assert!(!is("define", "memory_limit=1G"));
+        assert!(!is("env", "opcache.enable=0"));
     }
 }

@@ -16,7 +16,8 @@ use weir_observe::{
 use weir_sys::process::Exit;
 
 use super::{
-    Claim, Context, Link, Pool, Started, Worker, about, about_pool, master::Php, zygote::Zygote,
+    Claim, Context, Link, Pool, Started, Worker, about, about_pool, master::Php,
+    worker::watch_output, zygote::Zygote,
 };
 use crate::{
     output::Outputs,
@@ -142,6 +143,9 @@ impl Pool {
             return;
         }
         worker.pid = Some(pid);
+        if let Some(outputs) = &worker.outputs {
+            watch_output(outputs, worker.number, context.masters);
+        }
         match &worker.link {
             Link::Php(Forked { boots: Some(_), .. }) => worker.since = context.now,
             _ => self.worker_started(index, pid, stopping, context),

@@ -11,7 +11,7 @@ use weir_sys::process::Exit;
 
 use super::{
     Claim, Context, FORK_LIMIT, Kind, Link, Pool, Pools, RETIRE_LIMIT, Worker, about, about_pool,
-    command, master::Php, next_number,
+    command, master::Php, next_number, worker::watch_output,
 };
 use crate::{output::LastLines, php::Masters};
 
@@ -106,6 +106,7 @@ impl Pool {
             Ok(started) => {
                 if let Some(pid) = started.pid {
                     self.told_started(pid);
+                    watch_output(&started.outputs, number, masters);
                 }
                 self.workers.push(Worker {
                     number,

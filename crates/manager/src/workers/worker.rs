@@ -14,7 +14,16 @@ use super::{FORK_LIMIT, RETIRE_LIMIT, UNCLAIMED_LIMIT, about, command::Socket, p
 use crate::{
     output::Outputs,
     php::{MasterId, Masters},
+    watch::Source,
 };
+
+/// Has the output of a process read from now on: its lines can be logged with its process id.
+pub(super) fn watch_output(outputs: &Outputs, number: u32, masters: &Masters) {
+    let added = (masters.watch).add_outputs(outputs, |stream| Source::WorkerOutput(number, stream));
+    if let Err(error) = added {
+        log::error!("what a worker prints cannot be read before it ends: {error}");
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Worker {

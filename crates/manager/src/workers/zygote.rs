@@ -20,7 +20,10 @@ use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events::Stream};
 use weir_sys::process::Exit;
 
-use super::{Context, FORK_LIMIT, Kind, Pool, RETIRE_LIMIT, about, about_pool, next_number};
+use super::{
+    Context, FORK_LIMIT, Kind, Pool, RETIRE_LIMIT, about, about_pool, next_number,
+    worker::watch_output,
+};
 use crate::{
     gateway::{Lifetime, describe_pause},
     output::Outputs,
@@ -99,16 +102,6 @@ impl Zygote {
     fn process(&mut self) -> Option<&mut Process> {
         match &mut self.state {
             State::Booting(process) | State::Ready(process) => Some(process),
-            State::Due(_) | State::Declined(_) => None,
-        }
-    }
-
-    /// Its number and outputs, if it has a process whose lines can be named.
-    pub(super) fn outputs(&self) -> Option<(u32, &Outputs)> {
-        match &self.state {
-            State::Booting(process) | State::Ready(process) => {
-                process.pid.map(|_| (process.number, &process.outputs))
-            }
             State::Due(_) | State::Declined(_) => None,
         }
     }
@@ -227,6 +220,8 @@ impl Pool {
                 process.pid = Some(*pid);
                 process.since = now;
                 process.until = now + limit;
+                let number = process.number;
+                watch_output(&process.outputs, number, context.masters);
             }
             Report::Booted { .. } => {
                 let pid = process.pid.unwrap_or_default();
@@ -373,11 +368,6 @@ impl Pool {
         }
     }
 
-    /// Its zygote's number and outputs.
-    pub(super) fn zygote_outputs(&self) -> Option<(u32, &Outputs)> {
-        self.zygote()?.outputs()
-    }
-
     /// Its zygote's process id.
     pub(super) fn zygote_pid(&self) -> Option<u32> {
         self.zygote()?.pid()
@@ -398,7 +388,7 @@ impl Pool {
     }
 
     /// Reads the zygote's output. `false`: it is not this pool's.
-    pub(super) fn read_zygote(&mut self, (number, stream): (u32, Stream)) -> bool {
+    pub(super) fn read_zygote(&mut self, number: u32, stream: Stream) -> bool {
         let Kind::Php(php) = &mut self.kind else {
             return false;
         };
