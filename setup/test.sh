@@ -23,7 +23,6 @@ failed() {
 # run when no other program does.
 alone() {
     case $1 in
-    front) echo idle:: ;;
     fpm) echo service_manager:: ;;
     manager) echo stuck:: ;;
     own_php) echo own_calls:: ;;

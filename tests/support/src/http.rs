@@ -53,8 +53,10 @@ impl Client {
 
     /// Connects from the given loopback address.
     pub fn connect_from(source: IpAddr, address: SocketAddr) -> Client {
-        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+        // A program that another test starts must not have it: it would stay open there.
+        let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+        let socket = socket_with(family, SocketType::STREAM, flags, None).expect("socket");
         bind(&socket, &SocketAddr::new(source, 0)).expect("bind");
         connect(&socket, &address).expect("connect");
         Client::on(socket.into())
