@@ -286,8 +286,8 @@ fn a_crowd_of_one_session_costs_no_other_visitor_of_its_proxy_an_answer() {
     const OPEN: &str = "<?php session_save_path(__DIR__ . '/../spool'); session_start();";
     let came = "touch(__DIR__ . '/../spool/came.' . hrtime(true)); usleep(100000);";
     let weir = setup("pm = \"dynamic\"\nmax_children = 4\n")
-        .file("crowd.php", &format!("{OPEN} {came}"))
-        .file("visit.php", &format!("{OPEN} echo 'visit';"))
+        .file("crowd.php", format!("{OPEN} {came}"))
+        .file("visit.php", format!("{OPEN} echo 'visit';"))
         .start();
     let send = |path: &str, session: &str, from: u8| {
         let (cookie, from) = (format!("PHPSESSID={session}"), format!("192.0.2.{from}"));
