@@ -125,6 +125,8 @@ struct Pool {
     emergency: Rc<RefCell<Crashes>>,
     /// How many workers must be replaced: they ended by themselves, or have served their maximum of requests.
     lost: usize,
+    /// The gateway finishes what runs, and starts nothing more.
+    is_finishing: bool,
     log: Rc<OutputLog>,
     oom: Rc<OomKills>,
 }
@@ -239,6 +241,7 @@ impl Pools {
                     None => Rc::new(RefCell::new(Crashes::new(&config.server, now))),
                 },
                 lost: 0,
+                is_finishing: false,
                 log,
                 oom: masters.oom.clone(),
             })
@@ -606,11 +609,16 @@ impl Pools {
         })
     }
 
-    /// Another configuration takes over: this one restarts nothing because of changed files.
+    /// Another configuration takes over, or weir ends: this one restarts nothing because of changed files, and its workers end when they
+    /// have nothing more to do.
     pub(super) fn finish(&mut self) {
         self.look = None;
-        let php = self.list.iter_mut().filter_map(Pool::php);
-        php.for_each(Php::watch_no_more);
+        for pool in &mut self.list {
+            pool.is_finishing = true;
+            if let Some(php) = pool.php() {
+                php.watch_no_more();
+            }
+        }
     }
 
     /// Asks all workers to end, and starts no others.

@@ -170,6 +170,10 @@ impl Pool {
         let why = match exit {
             _ if no_memory => Ending::Unasked,
             Exit::Signal(signal) if ![SIGTERM, SIGKILL].contains(&signal) => Ending::Unasked,
+            // It has seen the end of its stream, and may report before the gateway does.
+            Exit::Code(0) if self.is_finishing && worker.why == Ending::Unasked => {
+                Ending::Requested
+            }
             _ => worker.why,
         };
         if no_memory {
