@@ -203,7 +203,7 @@ began=$(date +%s)
 lanes_of $programs
 took "test programs in $lanes lanes" ended "$began"
 lanes=1
-lanes_of front-alone fpm-alone manager-alone own_php-alone tls-alone
+lanes_of fpm-alone manager-alone own_php-alone tls-alone
 [ ! -s "$work/.failed" ] || again
 echo
 echo "=== the slowest tests"
