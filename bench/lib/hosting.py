@@ -35,6 +35,7 @@ class Work(collections.namedtuple("Work", "key title")):
     def sample(self, name, shared, context):
         """One round: weir, then its peer, for each part."""
         folder = context.new_folder("hosting")
+        os.makedirs(folder)
         with open(f"{folder}/pool.php", "w", encoding="ascii") as file:
             file.write(SCRIPT)
         # OPcache takes no file that was written just now.
