@@ -204,8 +204,9 @@ bool opcache_may_start_early(void)
 	const char *jit = zend_ini_string_ex("opcache.jit", sizeof "opcache.jit" - 1, 0, NULL);
 	bool has_jit = jit && strcmp(jit, "disable") != 0 && is_set("opcache.jit_buffer_size") &&
 		       strcmp(INI_STR("opcache.jit_buffer_size"), "0") != 0;
-	return PHP_VERSION_ID < 80500 && zend_hash_str_exists(&module_registry, MODULE, sizeof MODULE - 1) && is_on("opcache.enable") && !has_jit &&
-	       !is_on("opcache.protect_memory") && !is_on("opcache.file_cache_only") && !is_set("opcache.preload") &&
+	/* Not yet tried with OPcache as a part of PHP, as it is since 8.5. */
+	return PHP_VERSION_ID < 80500 && zend_hash_str_exists(&module_registry, MODULE, sizeof MODULE - 1) &&
+	       is_on("opcache.enable") && !has_jit && !is_on("opcache.protect_memory") && !is_on("opcache.file_cache_only") && !is_set("opcache.preload") &&
 	       !is_set("opcache.preferred_memory_model");
 }
 

@@ -7,11 +7,11 @@ import re
 import signal
 import socket
 import statistics
-import struct
 import subprocess
 import time
 
-from . import load, processes
+from . import processes
+from .pools import SCRIPT, Nothing, over_fastcgi, timed
 from .table import Figure
 
 # Pools with `pm = static`, and their children; then the pools of the other parts.
@@ -19,7 +19,6 @@ POOLS, CHILDREN, MANY, ALL = 40, 5, 203, 1000
 # Clients of the thousand pools.
 CLIENTS = 16
 LIMIT = 120
-SCRIPT = "<?php echo 'pool ', getmypid();\n"
 
 
 class Work(collections.namedtuple("Work", "key title")):
@@ -49,11 +48,6 @@ class Work(collections.namedtuple("Work", "key title")):
         found["weir"].update(in_turn(Front(folder, settings), settings, seconds))
         found["PHP-FPM"].update(in_turn(Nginx(folder, settings), settings, seconds))
         return [{"hosting": found}]
-
-
-class Nothing:
-    def stop(self):
-        pass
 
 
 def _user(settings, text):
@@ -102,19 +96,7 @@ class Pools:
             return 0
 
     def ask(self, pool):
-        """As a web server would."""
-        def pair(name, value):
-            return struct.pack(">BL", len(name), 0x8000_0000 | len(value)) + name.encode() + value.encode()
-        record = lambda kind, content: struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
-        params = {"SCRIPT_FILENAME": f"{self.root}/pool.php", "REQUEST_METHOD": "GET"}
-        params = b"".join(pair(*one) for one in params.items())
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(LIMIT)
-            client.connect(f"{self.folder}/p{pool}.sock")
-            client.sendall(record(1, b"\0\1" + bytes(6)) + record(4, params) + record(4, b"") + record(5, b""))
-            answer = b""
-            while piece := client.recv(65536):
-                answer += piece
+        answer = over_fastcgi(f"{self.folder}/p{pool}.sock", f"{self.root}/pool.php")
         if b"\r\n\r\npool " not in answer:
             raise processes.Failed(f"{self.command[0]} does not serve pool p{pool}: {answer!r}")
 
@@ -247,12 +229,6 @@ def free_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]
-
-
-def timed(act):
-    begin = time.monotonic()
-    act()
-    return (time.monotonic() - begin) * 1e3
 
 
 # (figure, title, its unit, what weir must reach as a multiple of its peer's, at most?; None: nothing)

@@ -131,20 +131,8 @@ class Fpm:
 
     def ask(self, pool):
         """As a web server would, over FastCGI."""
-        def pair(name, value):
-            return struct.pack(">BL", len(name), 0x8000_0000 | len(value)) + name.encode() + value.encode()
-        params = {"SCRIPT_FILENAME": f"{self.root}/pool.php", "REQUEST_METHOD": "GET"}
-        params = b"".join(pair(*one) for one in params.items())
-        record = lambda kind, content: struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
         try:
-            with socket.socket(socket.AF_UNIX) as client:
-                client.settimeout(LIMIT)
-                client.connect(f"{self.folder}/p{pool}.sock")
-                client.sendall(record(1, b"\0\1" + bytes(6)) + record(4, params) + record(4, b"") + record(5, b""))
-                answer = b""
-                while piece := client.recv(65536):
-                    answer += piece
-                return b"\r\n\r\npool " in answer
+            return b"\r\n\r\npool " in over_fastcgi(f"{self.folder}/p{pool}.sock", f"{self.root}/pool.php")
         except OSError:
             return False
 
@@ -157,6 +145,22 @@ class Fpm:
 
     def stop(self):
         self.tree.stop(signal.SIGQUIT)
+
+
+def over_fastcgi(path, script):
+    """The whole answer to a GET of a script through this unix socket, with the records around it."""
+    def pair(name, value):
+        return struct.pack(">BL", len(name), 0x8000_0000 | len(value)) + name.encode() + value.encode()
+    record = lambda kind, content: struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
+    params = pair("SCRIPT_FILENAME", script) + pair("REQUEST_METHOD", "GET")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(LIMIT)
+        client.connect(path)
+        client.sendall(record(1, b"\0\1" + bytes(6)) + record(4, params) + record(4, b"") + record(5, b""))
+        answer = b""
+        while piece := client.recv(65536):
+            answer += piece
+        return answer
 
 
 def figures(server, count, quick):

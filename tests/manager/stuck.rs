@@ -199,15 +199,19 @@ fn the_watchdog_of_systemd_hears_nothing_of_a_gateway_that_hangs() {
     assert!(fed(Duration::from_secs(30)), "it lives again");
 }
 
-#[test]
-fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
-    // An answer that needs no descriptor.
+/// With an answer that needs no descriptor, at /pong.
+fn with_few_descriptors() -> Weir {
     let route = "[[site.main.route]]\npath = \"/pong\"\nreply = { body = \"pong\\n\" }\n";
-    let mut weir = cgi_site()
+    cgi_site()
         .pool("max_children = 1")
         .more(route)
         .under(&["/bin/sh", "-c", "ulimit -n 100; exec \"$0\" \"$@\""])
-        .start();
+        .start()
+}
+
+#[test]
+fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
+    let mut weir = with_few_descriptors();
     let gateway = weir.gateway().pid;
     stop(gateway);
     // More connections than there are descriptors, and more than weir accepts in one turn.
@@ -226,12 +230,7 @@ fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
 
 #[test]
 fn a_gateway_that_is_out_of_descriptors_serves_on_when_the_logs_are_reopened() {
-    let route = "[[site.main.route]]\npath = \"/pong\"\nreply = { body = \"pong\\n\" }\n";
-    let mut weir = cgi_site()
-        .pool("max_children = 1")
-        .more(route)
-        .under(&["/bin/sh", "-c", "ulimit -n 100; exec \"$0\" \"$@\""])
-        .start();
+    let mut weir = with_few_descriptors();
     let gateway = weir.gateway().pid;
     stop(gateway);
     let mut clients: Vec<_> = (0..120).map(|_| weir.client()).collect();
