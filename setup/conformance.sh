@@ -33,7 +33,7 @@ tests() {
 tests_without_zygote() {
     (
         export WEIR_TEST_ZYGOTE=false
-        tests booted
+        tests php_booted
     )
 }
 
@@ -50,7 +50,7 @@ tests_of_release() {
 tests_of_hosts() {
     result=0
     for host in cgi cli embed; do
-        WEIR_TEST_HOST=$host "$cargo" test --locked --package weir --test php || result=1
+        WEIR_TEST_HOST=$host "$cargo" test --locked --package weir --test php_worker || result=1
     done
     return "$result"
 }
@@ -63,7 +63,7 @@ tests_of_source() {
     for host in fpm cgi; do
         rm -f "$target"/php/weir-php*
         PATH="$prefix/bin:$PATH" WEIR_TEST_PREFIX=$prefix WEIR_TEST_HOST=$host \
-            "$cargo" test --locked --package weir --test php || result=1
+            "$cargo" test --locked --package weir --test php_worker || result=1
     done
     rm -f "$target"/php/weir-php*
     return "$result"
@@ -78,9 +78,9 @@ step "upgrades" tests tls upgrade
 step "upgrades that are disturbed" tests manager upgrade_races::
 step "many certificates and handshakes" tests_of_release tls many::
 step "all tests of the manager, as an ordinary user" tests manager ordinary_user::all_that_root_is_promised
-step "uploads to an application that stays booted" tests booted uploads
+step "uploads to an application that stays booted" tests php_booted uploads
 step "applications that stay booted, each process with a boot of its own" tests_without_zygote
-step "pools that share a load of PHP, killed at random" tests_of_release own_php shared_kills::
+step "pools that share a load of PHP, killed at random" tests_of_release php_pools shared_kills::
 step "weir-php in php-cgi, php and the embed library" tests_of_hosts
 step "PHP is built from source" setup/php-source.sh "$target/php-source"
 step "weir-php in a PHP that was built from source" tests_of_source

@@ -21,10 +21,10 @@ main() {
     }
     [ -e "$root/installed" ] || install
     result=0
-    for name in php booted; do
+    for name in php_worker php_booted; do
         run "$name" || result=1
     done
-    run own_php shared_ || result=1
+    run php_pools shared_ || result=1
     return "$result"
 }
 

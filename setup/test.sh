@@ -23,9 +23,9 @@ failed() {
 # run when no other program does.
 alone() {
     case $1 in
-    fpm) echo service_manager:: ;;
+    fpm_command) echo service_manager:: ;;
     manager) echo stuck:: ;;
-    own_php) echo own_calls:: ;;
+    php_pools) echo own_calls:: ;;
     tls) echo http3_checks::aioquic_gets_right_answers ;;
     esac
 }
@@ -48,7 +48,7 @@ run() {
     php-in-*)
         export WEIR_TEST_HOST="${run#php-in-}"
         [ "$#" -gt 0 ] || set -- answers::
-        set -- --package weir --test php -- "$@"
+        set -- --package weir --test php_worker -- "$@"
         ;;
     *)
         if [ "$#" -eq 0 ] && [ "$run" = "$program" ]; then
@@ -196,14 +196,14 @@ step "programs of the tests" "$cargo" test --locked --workspace --tests --no-run
 # The longest first, so that the lanes end at the same time. The tests of weir-php run with PHP-FPM, and some of them with the
 # other programs that it may run in; the rest of them: setup/conformance.sh.
 programs=
-for program in units tls fpm manager own_php front fastcgi egress applications operators booted crates queue php php-in-cgi php-in-cli php-in-embed tidy documentation; do
+for program in units tls fpm_command manager php_pools front fastcgi egress applications operators php_booted crates queue php_worker php-in-cgi php-in-cli php-in-embed tidy documentation; do
     programs="$programs $program"
 done
 began=$(date +%s)
 lanes_of $programs
 took "test programs in $lanes lanes" ended "$began"
 lanes=1
-lanes_of fpm-alone manager-alone own_php-alone tls-alone
+lanes_of fpm_command-alone manager-alone php_pools-alone tls-alone
 [ ! -s "$work/.failed" ] || again
 echo
 echo "=== the slowest tests"

@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use super::php::{php_site, who};
+use super::php_processes::{php_site, who};
 use crate::support::*;
 
 /// What is in a folder: kind, rights and access control list of each, and what small files contain.

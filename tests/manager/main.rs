@@ -8,7 +8,7 @@ mod guard;
 mod listen_fds;
 mod old;
 mod ordinary_user;
-mod php;
+mod php_processes;
 mod process_one;
 mod ready;
 mod residue;

@@ -16,8 +16,8 @@ const NOBODY: u32 = 65_534;
 const LONG: &[&str] = &[
     "busy::",
     "failed_reload::",
-    "php::builds::",
-    "php::life::",
+    "php_processes::builds::",
+    "php_processes::life::",
     "residue::",
     "stuck::",
     "upgrade_races::",

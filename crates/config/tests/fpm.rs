@@ -1,4 +1,4 @@
-//! PHP-FPM's configuration: how it is translated into weir's settings, and that no text causes a panic. tests/fpm of
+//! PHP-FPM's configuration: how it is translated into weir's settings, and that no text causes a panic. tests/fpm_command of
 //! the main crate compares it with the real php-fpm.
 
 #[allow(
