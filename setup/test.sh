@@ -2,13 +2,16 @@
 # Runs every check. The last lines have the time of each step, and the slowest tests.
 #
 # The test programs run in two lanes, beside each other. The output of a program is shown when it ends; until then it is in the
-# file that is named when the program begins. WEIR_TEST_LANES: the number of lanes.
+# file that is named when the program begins. WEIR_TEST_LANES: the number of lanes. RUST_TEST_THREADS: how many tests of a program
+# run at once.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 cargo=${CARGO:-cargo}
 lanes=${WEIR_TEST_LANES:-2}
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
+# More than there are processors, because most tests wait most of the time.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}"
 
 # Seconds after which a test program is ended, with what it started.
 limit=1800

@@ -12,7 +12,7 @@ use weir_test::http2::{
     PREFACE, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, settings, usual,
 };
 use weir_test::process::resident;
-use weir_test::{Responder, Setup, Weir, wait_until};
+use weir_test::{Responder, Setup, Weir, is_at_full_length, scaled, wait_until};
 
 /// What a client sends that means no good.
 pub(crate) struct Attack {
@@ -105,14 +105,7 @@ pub(crate) fn attacks() -> Vec<Attack> {
 
 /// How long each attack lasts.
 fn lasts() -> Duration {
-    match is_long() {
-        true => Duration::from_secs(10),
-        false => Duration::from_millis(300),
-    }
-}
-
-fn is_long() -> bool {
-    std::env::var_os("WEIR_CONFORMANCE").is_some()
+    Duration::from_millis(scaled(300, 10_000))
 }
 
 /// Sends an attack to `address` until it is over, over one connection after the other. Returns how many there were.
@@ -226,7 +219,11 @@ fn attacks_slow_nobody_take_little_memory_and_run_no_script() {
             is_over.store(true, Relaxed);
             eprintln!("{}: {beside:?}, without weir in it {alone:?}", attack.name);
             // A short round is too short for a 99th of a hundred.
-            assert!(!is_long() || beside <= alone * 2, "{}", attack.name);
+            assert!(
+                !is_at_full_length() || beside <= alone * 2,
+                "{}",
+                attack.name
+            );
         });
         let more = highest.load(Relaxed).saturating_sub(before);
         assert!(more <= 32 << 20, "{}: {more} bytes more", attack.name);

@@ -11,7 +11,7 @@ pub use rustix::process::Signal;
 pub use weir_test::{
     Client, DONE_BY_ROOT, Response, Setup, Weir, goes_on_as_root, is_root,
     process::{is_alive, signal},
-    wait_until, web_user,
+    scaled, wait_until, web_user,
     weir::{PROGRAM, mode, program, request},
 };
 

@@ -234,10 +234,7 @@ fn an_upgrade_that_is_asked_for_while_a_reload_waits_comes_in_its_place() {
 
 #[test]
 fn a_new_weir_that_is_killed_at_any_moment_before_it_is_in_charge_changes_nothing() {
-    let rounds = match std::env::var("WEIR_CONFORMANCE") {
-        Ok(_) => 100,
-        Err(_) => 8,
-    };
+    let rounds = weir_test::scaled(8, 100);
     let mut weir = site().start();
     let begun = Instant::now();
     let (code, said) = end(begin(&weir, "upgrade"));

@@ -258,10 +258,7 @@ fn uploads_leave_no_file_no_descriptor_and_no_memory() {
             echo json_encode([count(scandir(ini_get('upload_tmp_dir'))), count(scandir('/proc/self/fd')),
                 count(get_resources()), memory_get_usage()]);
         },";
-    let uploads = match std::env::var_os("WEIR_CONFORMANCE") {
-        Some(_) => 100_000,
-        None => 300,
-    };
+    let uploads = weir_test::scaled(300, 100_000);
     let lines = "worker_requests = 0\nphp_admin_value = { upload_tmp_dir = \"SPOOL\" }\n";
     let weir = booted(&format!("{ONE}{lines}"), "", CODE).start();
     let mut body =

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use weir_test::{Chance, php, process::Process, wait_for, wait_until, weir::request};
+use weir_test::{Chance, php, process::Process, scaled, wait_for, wait_until, weir::request};
 
 use super::{
     masters, setup,
@@ -21,10 +21,7 @@ const EVERY: Duration = Duration::from_millis(100);
 
 #[test]
 fn killing_at_random_loses_no_request_that_can_be_run_again() {
-    let kills = match std::env::var_os("WEIR_CONFORMANCE") {
-        Some(_) => 600,
-        None => 20,
-    };
+    let kills = scaled(20, 600);
     let names = [("a", ""), ("b", ""), ("c", ""), ("d", "")];
     let weir = pools(&names).start();
     for (host, _) in names {

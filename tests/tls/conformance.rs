@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
-use weir_test::{Weir, written};
+use weir_test::{Weir, is_at_full_length, written};
 
 use crate::Tls;
 use crate::http3_checks::site;
@@ -49,7 +49,7 @@ fn sslyze_finds_mozillas_intermediate_profile_obeyed() {
 /// It takes two minutes, so only `make conformance` runs it.
 #[test]
 fn testssl_finds_nothing_above_low() {
-    if env::var_os("WEIR_CONFORMANCE").is_none() {
+    if !is_at_full_length() {
         return;
     }
     let (weir, authority) = scanned();
@@ -90,7 +90,7 @@ fn testssl_finds_nothing_above_low() {
 /// Its client is built with BoringSSL, which takes minutes, so only `make conformance` runs it.
 #[test]
 fn h3i_finds_nothing() {
-    if env::var_os("WEIR_CONFORMANCE").is_none() {
+    if !is_at_full_length() {
         return;
     }
     let (responder, weir, _, _) = site(4, "");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rustix::process::Signal;
 use weir_test::http2::{DATA, END_STREAM, GOAWAY, HEADERS, REFUSED_STREAM, RST_STREAM, TlsClient};
-use weir_test::{Weir, wait_until};
+use weir_test::{Weir, scaled, wait_until};
 
 use crate::{Tls, http2::fields};
 
@@ -127,10 +127,7 @@ fn ask<S: Read + Write>(stream: &mut BufReader<S>) -> Option<bool> {
 
 #[test]
 fn reloads_under_load_fail_no_request_and_tickets_stay_good() {
-    let reloads = match std::env::var("WEIR_CONFORMANCE") {
-        Ok(_) => 200,
-        Err(_) => 10,
-    };
+    let reloads = scaled(10, 200);
     let (weir, authority) = Tls::new().start();
     let client = TlsClient::new(&authority, false);
     let seen = Seen::default();

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use weir_test::http3::Http3Client;
 use weir_test::versions::{NEXT, installed};
-use weir_test::{Responder, Weir, wait_until};
+use weir_test::{Responder, Weir, scaled, wait_until};
 
 use crate::http2_reloads::Seen;
 use crate::upgrade::{End, upgrade};
@@ -186,10 +186,7 @@ fn load_http3(weir: &Weir, client: &Http3Client, seen: &Seen) {
 
 #[test]
 fn reloads_under_load_fail_no_request() {
-    let reloads = match std::env::var("WEIR_CONFORMANCE") {
-        Ok(_) => 200,
-        Err(_) => 5,
-    };
+    let reloads = scaled(5, 200);
     let (weir, authority) = with_http3().start();
     let client = Http3Client::new(&authority);
     let seen = Seen::default();

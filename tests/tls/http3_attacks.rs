@@ -12,20 +12,13 @@ use serde_json::Value;
 use weir_test::authority::Authority;
 use weir_test::http2::{TlsClient, TlsStream};
 use weir_test::process::{resident, wait};
-use weir_test::{LIMIT, Weir, wait_until};
+use weir_test::{LIMIT, Weir, is_at_full_length, scaled, wait_until};
 
 use crate::http3_checks::{aioquic, site};
 
 /// How long each attack lasts.
 fn lasts() -> Duration {
-    match is_long() {
-        true => Duration::from_secs(10),
-        false => Duration::from_millis(500),
-    }
-}
-
-fn is_long() -> bool {
-    std::env::var_os("WEIR_CONFORMANCE").is_some()
+    Duration::from_millis(scaled(500, 10_000))
 }
 
 /// A running attack.
@@ -152,20 +145,20 @@ fn expect_harmless(name: &str, weir: &Weir, authority: &Authority, sink: SocketA
         let mut did = Value::Null;
         // Other work on the machine makes some rounds slow.
         for _ in 0..3 {
-            if is_long() {
+            if is_at_full_length() {
                 let control = Attack::start(name, weir, authority, Some(sink));
                 alone = alone.max(others(&mut client, control).0);
             }
             let (time, what) = others(&mut client, Attack::start(name, weir, authority, None));
             beside = beside.min(time);
             did = what;
-            if beside <= alone * 2 || !is_long() {
+            if beside <= alone * 2 || !is_at_full_length() {
                 break;
             }
         }
         eprintln!("{name}: {beside:?}, without weir in it {alone:?}; {did}");
         // A short round is too short for a 99th of a hundred.
-        assert!(!is_long() || beside <= alone * 2, "{name}");
+        assert!(!is_at_full_length() || beside <= alone * 2, "{name}");
         did
     });
     eprintln!("{name}: {more} bytes more");

@@ -10,17 +10,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, pki_types::ServerName};
 use weir_test::authority::many;
 use weir_test::process::{cpu_time, most_resident, resident};
-use weir_test::{LIMIT, Setup, Weir, wait_until};
+use weir_test::{LIMIT, Setup, Weir, scaled, wait_until};
 
 use crate::{Tls, curl, said};
-
-/// A number for `make test`, or the one for `make conformance`.
-fn scaled(short: usize, long: usize) -> usize {
-    match std::env::var_os("WEIR_CONFORMANCE") {
-        None => short,
-        Some(_) => long,
-    }
-}
 
 /// Manager, keeper and gateway.
 fn processes(weir: &Weir) -> [u32; 3] {

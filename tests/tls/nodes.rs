@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use weir_test::pebble::{Habits, Pebble};
-use weir_test::{Setup, Weir, free_address, wait_for, wait_until, wait_within};
+use weir_test::{Setup, Weir, free_address, scaled, wait_for, wait_until, wait_within};
 
 use crate::acme::{Gate, certificates, got};
 
@@ -202,10 +202,7 @@ fn nodes_that_are_killed_at_random_lose_no_certificate_and_make_few_orders() {
     fleet.all_serve();
     let (begin, mut kills) = (Instant::now(), 0);
     let mut random = 7_u64;
-    let time = match std::env::var_os("WEIR_CONFORMANCE") {
-        Some(_) => Duration::from_secs(240),
-        None => Duration::from_secs(3),
-    };
+    let time = Duration::from_secs(scaled(3, 240));
     while begin.elapsed() < time {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)

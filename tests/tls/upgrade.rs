@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_test::front::{Front, Params};
 use weir_test::http2::TlsClient;
 use weir_test::versions::{NEXT, OWN, installed, replace};
-use weir_test::{Client, Weir, free_address, wait_until};
+use weir_test::{Client, Weir, free_address, scaled, wait_until};
 
 use crate::Tls;
 use crate::http2_reloads::{Seen, load_http1, load_http2};
@@ -86,10 +86,7 @@ pub fn upgrade(weir: &Weir, version: &str) {
 
 #[test]
 fn upgrades_under_load_fail_no_request_and_tickets_stay_good() {
-    let upgrades = match std::env::var("WEIR_CONFORMANCE") {
-        Ok(_) => 50,
-        Err(_) => 3,
-    };
+    let upgrades = scaled(3, 50);
     let plain = free_address();
     let (weir, authority) = Tls::new()
         .with_php()

@@ -43,6 +43,19 @@ pub use fcgi::Responder;
 pub use http::{Client, Response};
 pub use weir::{Setup, Weir};
 
+/// Whether the tests run at full length, as in `make conformance`.
+pub fn is_at_full_length() -> bool {
+    std::env::var_os("WEIR_CONFORMANCE").is_some()
+}
+
+/// How often a test does something, or for how long: less in `make test` than in `make conformance`.
+pub fn scaled<T>(short: T, full: T) -> T {
+    match is_at_full_length() {
+        true => full,
+        false => short,
+    }
+}
+
 /// How long a test waits for something that happens at once on an idle machine. It is long enough for a machine that is
 /// slow and busy.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -57,14 +70,22 @@ pub fn wait_until(what: &str, done: impl FnMut() -> bool) {
 #[track_caller]
 pub fn wait_within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
-    while !done() {
+    loop {
+        let looked = Instant::now();
+        if done() {
+            return;
+        }
         assert!(began.elapsed() < limit, "waited {limit:?} in vain: {what}");
-        std::thread::sleep(PAUSE);
+        // A look that starts a program takes the processor from what it waits for.
+        std::thread::sleep((looked.elapsed() * 2).clamp(PAUSE, MOST_PAUSE));
     }
 }
 
-/// How long it waits before it looks again.
+/// How long it waits before it looks again, at least.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// And at most.
+const MOST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Waits until `find` finds something. Fails with `what` after [`LIMIT`].
 #[track_caller]
