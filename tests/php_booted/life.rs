@@ -421,7 +421,7 @@ fn boots_the_new_release(setup: Setup, root: &Path) {
 #[test]
 fn limits_of_requests_and_processes_hold() {
     let lines = format!(
-        "{ONE}max_memory = \"150M\"\nrequest_terminate_timeout = \"1s\"\nrequest_slowlog_timeout = \"300ms\"\nphp_value = {{ memory_limit = \"1G\" }}\n"
+        "{ONE}max_memory = \"150M\"\nrequest_terminate_timeout = \"4s\"\nrequest_slowlog_timeout = \"300ms\"\nphp_value = {{ memory_limit = \"1G\" }}\n"
     );
     let code = "'large' => function () { $x = str_repeat('x', 200 << 20); echo getmypid(); },
         'slow' => function () { slow_function(); },";

@@ -45,7 +45,7 @@ fn cpu_of_reload(weir: &Weir) -> Duration {
     manager + cpu_time(new.expect("another gateway").pid)
 }
 
-/// Other work on the machine changes no CPU time, so this is a limit for the work, whatever the machine does.
+/// Other work on the machine changes CPU time little, so this is a limit for the work, whatever the machine does.
 #[test]
 fn the_cpu_time_of_a_reload_grows_with_the_pools_and_not_faster() {
     let of = |count: usize| {
@@ -53,8 +53,8 @@ fn the_cpu_time_of_a_reload_grows_with_the_pools_and_not_faster() {
         (0..3).map(|_| cpu_of_reload(&weir)).min().unwrap()
     };
     let (few, many) = (of(150), of(900));
-    // Six times as many.
-    assert!(many < few * 9, "{few:?} for 150 pools, {many:?} for 900");
+    // Six times as many. If each pool looked at all others, it would be 36 times as long.
+    assert!(many < few * 15, "{few:?} for 150 pools, {many:?} for 900");
 }
 
 #[test]

@@ -60,12 +60,15 @@ fn connect(address: SocketAddr) -> OwnedFd {
     }
 }
 
-/// A client whose connection takes the only place of `max_connections` = 1 and is not idle (an idle one would be closed
-/// to make room). Half of its second head came with the first request, so weir had read it when it answered the first.
+/// A file that no socket buffer can hold.
+const LARGE: usize = 16 << 20;
+
+/// A client whose connection takes the only place of `max_connections` = 1, and has a request: idle and silent ones are closed
+/// to make room. It asks for `/large`, and does not read it.
 fn holds_the_only_place(weir: &Weir) -> Client {
     let mut client = weir.client();
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n");
-    client.response().expect(404);
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().expect("an answer").status, 200);
     client
 }
 
@@ -250,9 +253,10 @@ fn weirs_own_queue_that_runs_over_is_seen_and_told() {
 #[test]
 fn a_queue_that_fills_at_max_connections_says_so_once() {
     let weir = Setup::new()
+        .file("large", vec![b'x'; LARGE])
         .server("max_connections = 1\nthreads = 1")
         // Leaves room for the connections that tested whether weir accepts. They must not count as a full queue.
-        .listen("backlog = 4\nheader_timeout = \"300s\"")
+        .listen("backlog = 4\nsend_timeout = \"300s\"")
         .start();
     let first = holds_the_only_place(&weir);
     let clients: Vec<OwnedFd> = (0..12).map(|_| connect(weir.address())).collect();
@@ -629,14 +633,14 @@ fn a_gateway_in_a_chroot_watches_its_queues_too() {
     if !weir_test::goes_on_as_root() {
         return;
     }
-    let setup = Setup::new();
+    let setup = Setup::new().file("large", vec![b'x'; LARGE]);
     let folder = setup.folder().display().to_string();
     let weir = setup
         .server(&format!(
             "chroot = \"{folder}\"\nadmin = \"unix:{folder}/admin.sock\"\nmax_connections = 1\nthreads = 1"
         ))
         // Leaves room for the connections that tested whether weir accepts. They must not count as a full queue.
-        .listen("backlog = 4\nheader_timeout = \"300s\"")
+        .listen("backlog = 4\nsend_timeout = \"300s\"")
         .start();
     let first = holds_the_only_place(&weir);
     let clients: Vec<OwnedFd> = (0..12).map(|_| connect(weir.address())).collect();
