@@ -119,9 +119,8 @@ static int print(const struct pool_config *config, int what, bool with_load)
 		/* For weir: the version, and whether answers may name it. The rest is for a master's manager. */
 		const char *inputs = engine_inputs();
 		dprintf(STDOUT_FILENO, STARTED "%.*s\n", (int)strcspn(inputs, "\n"), inputs);
-		free((char *)inputs);
-		engine_stop();
-		return EXIT_FINE;
+		/* weir waits for the end of this process, and PHP-FPM goes on here without an end of PHP. */
+		_exit(EXIT_FINE);
 	}
 	if (php_request_startup() == FAILURE) {
 		return EXIT_INTERNAL;

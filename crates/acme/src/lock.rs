@@ -14,10 +14,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use crate::{
-    Store,
-    store::{random_name, told},
-};
+use weir_sys::random;
+
+use crate::{Store, store::told};
 
 /// A lock that this process has. It ends when this is dropped, or when it is not renewed for its life.
 #[derive(Debug)]
@@ -38,7 +37,7 @@ impl Lock {
     }
 
     fn take_at(path: &Path, life: Duration) -> io::Result<Option<Lock>> {
-        let token = random_name().map_err(io::Error::other)?;
+        let token = random::name()?;
         let text = format!("{token} {} {}\n", life.as_secs(), std::process::id());
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let draft = path.with_file_name(format!(".{name}.{token}.new"));

@@ -10,10 +10,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use weir_sys::random;
+
 use crate::{
     ChallengeAnswer, Draft, Store,
     lock::difference,
-    store::{make_folder, random_name},
+    store::{make_folder, told},
 };
 
 /// The answers to challenges in the folder.
@@ -49,7 +51,8 @@ impl SharedChallenges {
     /// The cause, with the path.
     pub fn put(&self, answer: &ChallengeAnswer) -> Result<SharedAnswer, String> {
         make_folder(&self.folder, 0o700)?;
-        let path = self.folder.join(format!("{}.json", random_name()?));
+        let name = random::name().map_err(|error| told(&self.folder, &error))?;
+        let path = self.folder.join(format!("{name}.json"));
         let mut draft = Draft::new(&path, 0o600)?;
         let text = serde_json::to_vec(answer).map_err(|error| error.to_string())?;
         draft.write(&text)?;
@@ -107,8 +110,9 @@ impl Node {
     pub fn new(store: &Store) -> Result<Node, String> {
         let folder = store.nodes();
         make_folder(&folder, 0o700)?;
+        let name = random::name().map_err(|error| told(&folder, &error))?;
         let node = Node {
-            path: folder.join(random_name()?),
+            path: folder.join(name),
         };
         node.be_seen()?;
         Ok(node)

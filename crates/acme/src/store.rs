@@ -8,6 +8,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use weir_sys::random;
+
 use crate::lock::difference;
 
 /// The folder of certificates.
@@ -183,7 +185,8 @@ impl Draft {
     /// The cause, with the path.
     pub fn new(path: &Path, mode: u32) -> Result<Draft, String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}{DRAFT}", random_name()?));
+        let unique = random::name().map_err(|error| told(path, &error))?;
+        let temporary = path.with_file_name(format!(".{name}.{unique}{DRAFT}"));
         let opened = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -317,13 +320,6 @@ fn remove_drafts(folder: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
-}
-
-/// A text that nobody else has.
-pub(crate) fn random_name() -> Result<String, String> {
-    let mut bytes = [0; 8];
-    weir_tls::random(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 pub(crate) fn told(path: &Path, error: &io::Error) -> String {

@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    collections::HashSet,
     ffi::OsStr,
     fs::{self, File},
     io::{self, PipeReader, PipeWriter, Read, Write},
@@ -167,10 +168,13 @@ fn made_of(fpm: &Fpm) -> String {
     format!("weir.toml made of {}", fpm.file)
 }
 
-/// The lines with causes: lines with fixes are indented, and are about keys that the user has not written.
+/// The lines with causes, each once, though it may concern many pools. Lines with fixes are indented, and are about keys that the user has
+/// not written.
 fn causes(message: &str) -> impl Iterator<Item = &str> {
+    let mut seen = HashSet::new();
     let is_cause = |line: &&str| !line.is_empty() && !line.starts_with(' ');
-    message.lines().filter(is_cause)
+    let causes = message.lines().filter(is_cause);
+    causes.filter(move |cause| seen.insert(*cause))
 }
 
 fn serve(

@@ -73,8 +73,7 @@ impl<'a> Keeper<'a> {
             return Err("the manager did not say first which user to become".into());
         };
         // What a library opens or asks for once, it does now.
-        let mut warm = [0; 1];
-        weir_tls::random(&mut warm)?;
+        weir_tls::collect_noise()?;
         let _ = SystemTime::now();
         if let Some(who) = who {
             identity::become_identity(&who)

@@ -38,6 +38,7 @@ use weir_keeper::{Order, Product};
 use weir_sys::{
     identity::Identity,
     process::{Exit, kill},
+    random,
 };
 
 pub(super) use self::demand::{Demanded, in_folder};
@@ -417,10 +418,10 @@ impl Orders {
         };
         // Another node may have written of a failure meanwhile.
         one.read_state();
-        let mut random = [0; 4];
-        let _ = weir_tls::random(&mut random);
+        let mut bytes = [0; 4];
+        let _ = random::fill(&mut bytes);
         let span = end.saturating_sub(start).clamp(0, i64::from(u32::MAX));
-        let share = i64::from(u32::from_be_bytes(random)) * span / i64::from(u32::MAX);
+        let share = i64::from(u32::from_be_bytes(bytes)) * span / i64::from(u32::MAX);
         // Asked again within the same window, the time stays, also after a restart.
         let serial: String = one
             .advice

@@ -48,6 +48,8 @@ struct Running {
     channel: Channel,
     queue: VecDeque<ToGateway>,
     since: Instant,
+    /// Whether it got all that it needs. What is told to it before is dropped, as without a gateway.
+    begun: bool,
     /// Whether it has reported that it is ready.
     served: bool,
     /// When it closed its end of the channel: it is about to end, or in a wrong state.
@@ -69,7 +71,7 @@ impl Gateway {
         self.often = often;
     }
 
-    /// Starts the process and sends it `messages`.
+    /// Starts the process and sends it its first `messages`. It reads the configuration, and waits for [`begin`](Self::begin).
     pub(super) fn start(
         &mut self,
         now: Instant,
@@ -99,6 +101,7 @@ impl Gateway {
             channel,
             queue: messages.into(),
             since: now,
+            begun: false,
             served: false,
             closed: None,
         });
@@ -106,11 +109,30 @@ impl Gateway {
         Ok(())
     }
 
-    /// Queues a message; without a gateway it is dropped, with its descriptor.
-    pub(super) fn send(&mut self, message: ToGateway) {
+    /// Sends the process the rest of what it needs.
+    pub(super) fn begin(&mut self, messages: Vec<ToGateway>) {
         if let Some(running) = &mut self.running {
+            running.queue.extend(messages);
+            running.begun = true;
+        }
+        self.flush();
+    }
+
+    /// Queues a message; without a gateway that has begun it is dropped, with its descriptor.
+    pub(super) fn send(&mut self, message: ToGateway) {
+        if let Some(running) = self.running.as_mut().filter(|running| running.begun) {
             running.queue.push_back(message);
         }
+    }
+
+    /// Asks the process to end. One that has not begun has nothing to finish.
+    pub(super) fn stop(&mut self) {
+        self.due = None;
+        match self.has_begun() {
+            true => self.send(ToGateway::Stop),
+            false => self.kill(),
+        }
+        self.flush();
     }
 
     /// Sends as many messages as the channel accepts now.
@@ -269,11 +291,6 @@ impl Gateway {
         }
     }
 
-    /// Cancels a planned start.
-    pub(super) fn give_up(&mut self) {
-        self.due = None;
-    }
-
     pub(super) fn is_process(&self, pid: u32) -> bool {
         self.running
             .as_ref()
@@ -287,6 +304,11 @@ impl Gateway {
 
     pub(super) fn is_running(&self) -> bool {
         self.running.is_some()
+    }
+
+    /// Whether there is a process that got all that it needs.
+    pub(super) fn has_begun(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.begun)
     }
 
     /// Whether it must be started now.

@@ -10,10 +10,10 @@
 //!                                                                                  └──► gone
 //! ```
 //!
-//! Only a reload boots before it starts its gateway: until then the generation has no contact with clients, and it is
-//! given up if the PHP of a pool cannot be loaded. A dead gateway is restarted only in `Serving`. Workers are stopped
-//! when their gateway has ended, not before. In `Stopping` everything is asked to end, and killed after the grace
-//! period.
+//! Only a reload boots first: its gateway reads the configuration meanwhile, and gets the sockets when all PHP is loaded. Until then the
+//! generation has no contact with clients, and it is given up if the PHP of a pool cannot be loaded. A dead gateway is restarted only in
+//! `Serving`. Workers are stopped when their gateway has ended, not before. In `Stopping` everything is asked to end, and killed after
+//! the grace period.
 
 mod boot;
 mod limits;
@@ -106,7 +106,7 @@ pub(super) struct Generation {
 /// The state of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its PHP is being loaded, and the keeper reads its certificates; its gateway is not started.
+    /// Its PHP is being loaded, and the keeper reads its certificates; its gateway has no sockets yet.
     Booting,
     /// The first gateway is not ready yet, or local certificates are not made yet; the start is given up at `until`.
     Starting { until: Instant },
@@ -257,10 +257,22 @@ impl Generation {
         })
     }
 
-    /// Starts a generation that will replace another one: first its PHP, then its gateway.
-    pub(super) fn boot(&mut self) {
+    /// Starts a generation that will replace another one: its PHP first. Its gateway reads the configuration meanwhile, and gets
+    /// the sockets afterwards.
+    pub(super) fn boot(&mut self, now: Instant) {
         self.pools.try_once();
         self.phase = Phase::Booting;
+        if let Err(error) = self.prepare_gateway(now) {
+            log::debug!("the gateway is started later: {error}");
+        }
+    }
+
+    /// Starts the process of a gateway, which reads the configuration and waits for the sockets.
+    fn prepare_gateway(&mut self, now: Instant) -> Result<(), String> {
+        let messages = heritage::first_messages(&self.loaded, &self.plan);
+        let messages = messages.map_err(|error| error.to_string())?;
+        let priority = self.loaded.config.server.priority;
+        self.gateway.start(now, messages, priority)
     }
 
     /// Starts or restarts the gateway.
@@ -288,8 +300,10 @@ impl Generation {
             }
         }
         messages.push(ToGateway::Start);
-        let priority = self.loaded.config.server.priority;
-        self.gateway.start(now, messages, priority)?;
+        if !self.gateway.is_running() {
+            self.prepare_gateway(now)?;
+        }
+        self.gateway.begin(messages);
         self.pools.serve_new_gateway(now);
         // A restarted gateway must know this, too.
         if self.declines {
@@ -640,7 +654,7 @@ impl Generation {
     pub(super) fn drain(&mut self, now: Instant, limit: Duration, last: bool) {
         match self.phase {
             Phase::Draining { .. } | Phase::Stopping { .. } => {}
-            _ if !self.gateway.is_running() => self.stop(now, GRACE),
+            _ if !self.gateway.has_begun() => self.stop(now, GRACE),
             // A gateway that has not reported that it is ready may already have requests.
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
@@ -668,9 +682,7 @@ impl Generation {
             _ => now + grace,
         };
         self.phase = Phase::Stopping { until };
-        self.gateway.give_up();
-        self.gateway.send(ToGateway::Stop);
-        self.gateway.flush();
+        self.gateway.stop();
         self.pools.stop();
         self.sockets = Sockets::default();
     }

@@ -77,10 +77,10 @@ impl Logs {
     }
 }
 
-/// All messages before the listeners, in the order that a gateway expects.
-pub(super) fn messages(loaded: &Loaded, plan: &Plan, logs: &Logs) -> io::Result<Vec<ToGateway>> {
+/// The first messages: its jail and the configuration.
+pub(super) fn first_messages(loaded: &Loaded, plan: &Plan) -> io::Result<Vec<ToGateway>> {
     let environment = &loaded.environment;
-    let mut messages = vec![
+    Ok(vec![
         ToGateway::Jail(plan.jail.clone()),
         ToGateway::Config {
             source: Source {
@@ -94,8 +94,12 @@ pub(super) fn messages(loaded: &Loaded, plan: &Plan, logs: &Logs) -> io::Result<
             reactors: plan.reactors,
             text: memory::file(c"weir.toml", loaded.text.as_bytes())?,
         },
-    ];
-    messages.extend(log_messages(logs)?);
+    ])
+}
+
+/// The messages between [these](first_messages) and the listeners.
+pub(super) fn messages(loaded: &Loaded, plan: &Plan, logs: &Logs) -> io::Result<Vec<ToGateway>> {
+    let mut messages = log_messages(logs)?;
     let spool = file::open_dir(&loaded.config.server.spool_dir)?;
     messages.push(ToGateway::SpoolDir(spool));
     if let Some(chroot) = &plan.jail.chroot {

@@ -24,7 +24,7 @@ use weir_sys::{
     identity::Identity,
     message, poll,
     process::{self, Exit, Spawn},
-    version,
+    random, version,
 };
 
 use super::{
@@ -642,7 +642,7 @@ impl Tickets {
         }
         self.due = now + TICKET_TURN;
         let mut key = vec![0; weir_tls::TICKET_KEY];
-        match weir_tls::random(&mut key) {
+        match random::fill(&mut key) {
             Ok(()) => {
                 self.keys.keys.insert(0, key);
                 self.keys.keys.truncate(2);

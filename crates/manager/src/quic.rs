@@ -8,7 +8,7 @@ use std::{
 };
 
 use weir_control::{TicketSecrets, ToGateway};
-use weir_sys::{message, poll};
+use weir_sys::{message, poll, random};
 
 /// What gateways share.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Quic {
     pub(super) fn messages(&mut self, reactors: u16) -> Result<Vec<ToGateway>, String> {
         if self.secret.keys.is_empty() {
             let mut secret = vec![0; weir_tls::quic::SECRET];
-            weir_tls::random(&mut secret)?;
+            random::fill(&mut secret).map_err(|error| error.to_string())?;
             self.secret.keys.push(secret);
         }
         self.forget_ended();

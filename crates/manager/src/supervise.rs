@@ -133,7 +133,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
     // Those that are not used are closed.
     drop(before);
     if boots {
-        current.boot();
+        current.boot(now);
     } else if let Err(error) = current.start_gateway(now) {
         return Err(Failure::internal(format!(
             "the gateway cannot be started: {error}"

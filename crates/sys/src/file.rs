@@ -20,7 +20,7 @@ use rustix::{
     io::{Errno, ReadWriteFlags, retry_on_intr},
 };
 
-use crate::access::ACL_NAME;
+use crate::{access::ACL_NAME, random};
 
 /// Options of [`open_beneath`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -572,9 +572,7 @@ fn named_temp_file(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 /// A file name that nobody can predict: `.weir-` and 16 hexadecimal digits.
 pub(crate) fn random_name() -> io::Result<String> {
-    let mut bytes = [0_u8; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(format!(".weir-{:016x}", u64::from_ne_bytes(bytes)))
+    Ok(format!(".weir-{}", random::name()?))
 }
 
 const READ: OFlags = OFlags::RDONLY

@@ -19,6 +19,7 @@ pub mod message;
 pub mod net_stat;
 pub mod poll;
 pub mod process;
+pub mod random;
 pub mod sandbox;
 pub mod signal;
 pub mod sock_diag;

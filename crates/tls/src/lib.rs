@@ -48,11 +48,16 @@ pub fn provider() -> Arc<CryptoProvider> {
         .clone()
 }
 
-/// Fills `bytes` with random numbers.
+/// Has the library collect the noise for its random numbers, which it otherwise does for the first key.
 ///
 /// # Errors
 /// If the kernel has none.
-pub fn random(bytes: &mut [u8]) -> Result<(), String> {
+pub fn collect_noise() -> Result<(), String> {
+    random(&mut [0])
+}
+
+/// Fills `bytes` with random numbers, without a system call for each.
+fn random(bytes: &mut [u8]) -> Result<(), String> {
     provider()
         .secure_random
         .fill(bytes)

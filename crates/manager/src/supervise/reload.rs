@@ -321,7 +321,7 @@ impl Manager<'_> {
         };
         let mut next = Generation::prepare(self.generations, (loaded, plan), shared, now)?;
         warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        next.boot();
+        next.boot(now);
         Ok(next)
     }
 
