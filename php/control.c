@@ -35,12 +35,12 @@
  */
 #define LATE_END_NS 5000000
 
-static int orders, ticks, slow_log;
+static int orders, ticks = -1, slow_log;
 /* A timer; -1: there is none. */
 static int late = -1;
 static atomic_bool stopping, waiting, late_is_set;
-/* Whether this process is a worker. */
-static bool is_worker;
+/* Whether this process is a worker, and has the control thread. */
+static bool is_worker, has_thread;
 
 static void stop(void)
 {
@@ -210,15 +210,8 @@ static void in_fork(void)
 	}
 }
 
-void control_start(const struct pool_config *config, int pipe)
+static void start_thread(void)
 {
-	orders = pipe;
-	is_worker = true;
-	slow_log = config->slow_log;
-	if (config->worker) {
-		late = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	}
-	trace_start(slow_log, config->trace_depth);
 	/* Static: the last thread that leaves the barrier uses it after the other thread has returned. */
 	static pthread_barrier_t started;
 	pthread_barrier_init(&started, NULL, 2);
@@ -237,8 +230,35 @@ void control_start(const struct pool_config *config, int pipe)
 	}
 	pthread_barrier_wait(&started);
 	pthread_attr_destroy(&attributes);
-	pthread_atfork(NULL, NULL, in_fork);
+	has_thread = true;
 	quiet_start();
+}
+
+void control_start(const struct pool_config *config, int pipe)
+{
+	orders = pipe;
+	is_worker = true;
+	slow_log = config->slow_log;
+	trace_start(slow_log, config->trace_depth);
+	pthread_atfork(NULL, NULL, in_fork);
+	/* An application boots before its first request. */
+	if (config->worker) {
+		late = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+		start_thread();
+	}
+}
+
+void control_await_first(int stream)
+{
+	struct pollfd events[] = {
+		{.fd = stream, .events = POLLIN},
+		{.fd = orders, .events = POLLIN},
+	};
+	while (!events[0].revents) {
+		if (poll(events, sizeof events / sizeof *events, -1) > 0 && events[1].revents && !hear_orders()) {
+			_exit(EXIT_FINE);
+		}
+	}
 }
 
 bool control_may_wait(void)
@@ -250,5 +270,8 @@ bool control_may_wait(void)
 
 void control_has_request(void)
 {
+	if (!has_thread) {
+		start_thread();
+	}
 	atomic_store(&waiting, false);
 }

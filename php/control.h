@@ -1,6 +1,7 @@
 /*
  * The control thread of a worker: receives the orders of the master while PHP runs or waits for the gateway. It never
- * disturbs a script, and does not interrupt its system calls: sleep() sleeps for the full time.
+ * disturbs a script, and does not interrupt its system calls: sleep() sleeps for the full time. It starts with the first request,
+ * because most workers of many pools wait long for one.
  */
 #ifndef WEIR_CONTROL_H
 #define WEIR_CONTROL_H
@@ -15,8 +16,11 @@ enum control_order { CONTROL_TRACE = 't', CONTROL_STOP = 's' };
 /* Handles the signals that other processes may send. Call it before PHP starts a request. */
 void control_take_signals(void);
 
-/* Starts the thread. `orders` is the read end of the pipe. */
+/* `orders` is the read end of the pipe. */
 void control_start(const struct pool_config *config, int orders);
+
+/* Waits until something of the first request has arrived, or the stream has ended. Call it after control_may_wait(). */
+void control_await_first(int stream);
 
 /*
  * Call this before the worker waits for a request: there is no script to trace. Returns false if the worker should end
@@ -28,7 +32,7 @@ bool control_may_wait(void);
 /* Has the other thread look for an end of a response that is not sent yet (stream_end_soon), a little later. */
 void control_send_end_soon(void);
 
-/* Call this when the worker has a request. */
+/* Call this when the worker has a request. The first one starts the thread. */
 void control_has_request(void);
 
 #endif

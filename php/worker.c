@@ -202,7 +202,9 @@ int worker_run(const struct pool_config *config, int stream, int orders)
 	}
 	zend_first_try {
 		/* A new worker is idle without a report: its first request may have arrived before the order to stop. */
-		if (!control_may_wait()) {
+		if (control_may_wait()) {
+			control_await_first(stream);
+		} else {
 			stream_stop();
 		}
 		bool more = true;
