@@ -19,7 +19,13 @@ mod kept;
 mod stream;
 mod threads;
 
-use std::{iter, os::fd::BorrowedFd, sync::Arc};
+use std::{
+    iter,
+    os::fd::BorrowedFd,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
@@ -156,24 +162,29 @@ pub(crate) fn begin(
 }
 
 impl Waiting {
-    /// Waits until the answer is ready. Whatever happens, it can be sent then.
-    pub(crate) async fn done(self, record: &mut Record, answered: &mut Answered) {
-        match self.kind {
+    /// Ready when the answer is. Whatever happens, it can be sent then.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        record: &mut Record,
+        answered: &mut Answered,
+    ) -> Poll<()> {
+        match &mut self.kind {
             Awaited::Body(told) => {
+                let compressed = ready!(Pin::new(told).poll(cx)).ok().flatten();
                 let file = record.file.as_deref();
                 let tag = Tag::of(file.filter(|file| is_of(file, &answered.0)), self.coding);
-                let compressed = told.await.ok().flatten();
                 finish(record, answered, (compressed, &tag), self.coding);
             }
             Awaited::File(told) => {
-                if let Some(file) = record.file.clone()
-                    && let Ok(Some(kept)) = told.await
-                {
+                let kept = ready!(Pin::new(told).poll(cx)).ok().flatten();
+                if let Some((file, kept)) = record.file.clone().zip(kept) {
                     file.forms.set(self.coding, &kept);
                     finish_file((record, &file), answered, &kept, self.coding);
                 }
             }
         }
+        Poll::Ready(())
     }
 }
 

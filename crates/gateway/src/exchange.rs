@@ -1,83 +1,141 @@
-//! One request and its answer: the steps, in order.
+//! One request and its answer: a state machine, which the carrier of the connection polls.
 //!
 //! ```text
-//! check_head ─► route ─► action | file | script ─► respond
-//!                 ▲                    │
-//!                 └── local redirect ◄─┘   any step may refuse; `refuse` turns that into an answer
+//! begin ─► Route ──────────────────────────────────────► file, reply, page ───────┐
+//!          ▲ │ ╰─► Password, Lookup ─► Route, with what was found                 │
+//!          │ │ script                                                             │
+//!          │ Body ─► Upload      the body is stored before anybody works for it   │
+//!          │ │ ╰──► PathInfo                                                      │
+//!          │ Upstream ─────────────────────────────────► answer without a worker ─┤
+//!          │ │                                                                    │
+//!          │ Ask ◄──────────────┐                                                 │
+//!          │ ├─► Turn           │ after others with the same key (`serialize_by`) │
+//!          │ ├─► Queue          │ for a worker                                    │
+//!          │ ├─► Connect        │                                                 │
+//!          │ Worker ─► Failed ──┘ nobody has seen it, or nothing can have changed │
+//!          │ │           ╰───────────────────────────────► refuse ─► ErrorPage ───┤
+//!          │ │ head                                                               │
+//!          │ answer ─────────────────────────────────────► body: whole, read      │
+//!          │ │ ╰─► File          X-Accel-Redirect           ahead or passed on ───┤
+//!          ╰─┴───── local redirect                                                ▼
+//!                                                   deliver: Discard, Compress ─► Answer
 //! ```
-//! [`begin`] takes the first steps at once. Most requests for files end there. A step that must wait needs a future.
+//! Any step may refuse the request. A step that must wait is a variant of [`Step`] with what it waits for, so a waiting
+//! request holds no more than that: thousands may wait. Only the disk, passwords and ended processes need futures.
+//!
+//! A request of a web server in front ([`fastcgi_front`]) begins at `Body`: it names its script itself.
 
 mod checks;
 mod guards;
+mod headers;
 mod https;
 mod redirects;
+mod refuse;
 mod refused_head;
-mod scripts;
 mod target_name;
 mod targets;
 mod without_site;
 
 use std::{
-    ffi::OsString,
+    mem,
     os::unix::ffi::OsStringExt,
-    path::{Path, PathBuf},
+    pin::Pin,
     rc::Rc,
+    task::{Context, Poll, ready},
 };
 
-use http::{Method, StatusCode};
-use weir_config::Settings;
-use weir_http::{Answer, Begun, Fields, Head, Reply, Request, RequestBody};
-use weir_http1::{Name, check_field};
+use http::StatusCode;
+use weir_http::{Answer, Begun, Head, Reply, Request, RequestBody};
+use weir_http1::Name;
 use weir_interfaces::own_call;
-use weir_observe::{clock, error_log::tell};
+use weir_pool::ShedReason;
 
 use super::{
     Gateway,
     auth::Unverified,
     compression,
     conn::{Client, Conn},
-    dispatch::{AskedBy, PoolHandle},
-    fastcgi_front, files, forwarded, paced,
+    dispatch::{Admitted, AskedBy, ConnectError, Lease, PoolHandle},
+    fastcgi::OnDrop,
+    fastcgi_front, forwarded,
+    guard::Guard,
+    paced, policy,
     record::Record,
     refusal::Refusal,
-    route::{RouteMatch, Rules, Script, Target},
-    script::{self, Outcome, Resume, ScriptRequest, about},
-    spool::BodyLimits,
+    route::{RouteMatch, Rules, Target},
+    script::{
+        self, AtWorker, Discard, HeadError, Queued, Response, Retry, Serialized, SessionTurn,
+        Upload,
+    },
+    spool::{BodyLimits, Spooled},
     status, tls, trace,
+    worker_conn::WorkerConn,
 };
 
-pub(crate) use refused_head::refused_head;
+pub(crate) use self::{
+    headers::keeps_connection, refuse::note_refusal, refused_head::refused_head,
+};
 
 use self::{
     checks::{check_head, check_target},
-    redirects::{follow_file_redirect, keep_said, no_path, redirect_within},
+    headers::{closes, set_headers, set_request_headers},
+    redirects::{FileRedirect, keep_said, no_path, redirect_within},
+    refuse::with_error_page,
     target_name::Named,
-    targets::{answer_target, rendered},
+    targets::answer_target,
 };
+
+/// A request on its way.
+struct Exchange {
+    /// Freed before the record, which logs how the script ended.
+    step: Step,
+    record: Box<Record>,
+    /// The rules of its site or route, once they are known. A request of a web server in front has none.
+    rules: Option<&'static Rules>,
+    client: Client,
+    body: Content,
+}
+
+/// Where a request is: what [`Exchange::run`] does next, or what it waits for.
+enum Step {
+    Route,
+    Password(BoxFuture<Result<Box<Unverified>, Refusal>>),
+    Lookup(BoxFuture<Target<'static>>),
+    Body,
+    Upload(Upload),
+    PathInfo(BoxFuture<Option<Vec<u8>>>),
+    Upstream,
+    Ask,
+    Turn(Serialized),
+    Queue(Queued),
+    Connect(BoxFuture<(Lease, Option<Result<WorkerConn, ConnectError>>)>),
+    Worker(AtWorker),
+    Failed(BoxFuture<Result<Retry, Refusal>>),
+    File(BoxFuture<Result<FileRedirect, Refusal>>),
+    ErrorPage(BoxFuture<Reply>),
+    Discard(Box<(Discard, Answered)>),
+    Compress(Box<(compression::Waiting, Answered)>),
+}
+
+/// What follows a step.
+enum Next {
+    Step(Step),
+    /// The answer is complete.
+    Done(Answered),
+}
+
+/// The body of a request.
+enum Content {
+    Unread(RequestBody),
+    /// It was read. `None`: there is none.
+    Whole(Option<Box<Spooled>>),
+}
 
 /// An answer, and the length of its body if only the head has it.
 type Answered = (Reply, Option<u64>);
 
-/// What `route` has found.
-enum Routed {
-    /// The answer.
-    Reply(Reply),
-    /// A script, which is in the record.
-    Script,
-    /// Not known yet: the lookup has to wait for a disk.
-    Waits,
-    /// Not known yet: a password has to be verified.
-    Password(Box<Unverified>),
-}
-
-/// What remains to be done for a request that [`begin`] did not answer.
-enum First {
-    Script(Resume),
-    Waits,
-    Password(Box<Unverified>),
-    /// The answer is there, but the steps are not: a body has to be read, or an error page. Boxed, because it is rare.
-    Done(Box<Result<Reply, Refusal>>),
-}
+/// Waits for something outside the reactor.
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Begins to answer a request. If nothing has to wait, this answers it.
 pub(crate) fn begin(
@@ -85,16 +143,47 @@ pub(crate) fn begin(
     conn: &Rc<Conn>,
     request: Request,
 ) -> Begun<Box<Record>> {
-    if request.params.is_some() {
-        return fastcgi_front::begin(gateway, conn, request);
-    }
     let Request {
-        mut head,
+        head,
+        params,
         body,
         started,
         state,
-        ..
     } = request;
+    let is_of_web_server = params.is_some();
+    let record = match params {
+        Some(params) => fastcgi_front::record(gateway, conn, (head, started), params),
+        None => record(gateway, conn, (head, started)),
+    };
+    if record.endpoints.client != conn.endpoints.client && !is_of_web_server {
+        state.set_client(record.endpoints.client);
+    }
+    let mut exchange = Exchange {
+        step: Step::Body,
+        record,
+        rules: None,
+        client: Client {
+            conn: conn.clone(),
+            request: state,
+        },
+        body: Content::Unread(body),
+    };
+    if !is_of_web_server {
+        let next = check_head(&exchange.record).and_then(|()| exchange.route());
+        match exchange.or_refuse(next) {
+            Next::Step(step) => exchange.step = step,
+            Next::Done(answered) => return Begun::Answered(exchange.hand_over(answered)),
+        }
+    }
+    Begun::Steps(Box::pin(Running(Some(exchange))))
+}
+
+/// The record of a request over HTTP.
+fn record(
+    gateway: &'static Gateway,
+    conn: &Conn,
+    (mut head, started): (Box<Head>, u64),
+) -> Box<Record> {
     let word = own_call::HEADER;
     let word = word.as_str().as_bytes();
     let said = head.fields.get_other(word);
@@ -105,9 +194,6 @@ pub(crate) fn begin(
     let mut record = Record::new(gateway, conn, (head, started));
     record.named = named.unwrap_or(0);
     forwarded::apply(&mut record);
-    if record.endpoints.client != conn.endpoints.client {
-        state.set_client(record.endpoints.client);
-    }
     trace::step!(
         record.id,
         record.head_whole,
@@ -116,247 +202,571 @@ pub(crate) fn begin(
         record.head.method,
         record.head
     );
-    let mut rules = None;
-    let routed = check_head(&record).and_then(|()| route(gateway, &mut record, conn, &mut rules));
-    let first = match routed {
-        Ok(Routed::Script) => match scripts::begin(record, (conn, &state), &body, rules) {
-            Ok(steps) => return Begun::Steps(Box::pin(steps)),
-            Err((its_record, its_rules)) => {
-                (record, rules) = (its_record, its_rules);
-                First::Script(Resume::Begin)
-            }
-        },
-        Ok(Routed::Waits) => First::Waits,
-        Ok(Routed::Password(unverified)) => First::Password(unverified),
-        Ok(Routed::Reply(reply)) if body.is_none() => {
-            return respond(record, conn, (reply, None), rules);
-        }
-        Err(refusal) if body.is_none() && !has_error_page(rules, &refusal) => {
-            note_refusal(&mut record, &refusal);
-            let reply = refusal.reply();
-            return respond(record, conn, (reply, None), rules);
-        }
-        Ok(Routed::Reply(reply)) => First::Done(Box::new(Ok(reply))),
-        Err(refusal) => First::Done(Box::new(Err(refusal))),
-    };
-    let client = Client {
-        conn: conn.clone(),
-        request: state,
-    };
-    Begun::Steps(Box::pin(answer(record, client, body, rules, first)))
+    record
 }
 
-async fn answer(
-    mut record: Box<Record>,
-    client: Client,
-    body: RequestBody,
-    mut rules: Option<&'static Rules>,
-    first: First,
-) -> Answer<Box<Record>> {
-    let gateway = record.gateway;
-    let mut body = Some(body);
-    // Rare cases are boxed, because this value is moved with every request.
-    let mut answered = match steps(&mut record, &client, &mut body, &mut rules, first).await {
-        Ok(answered) => answered,
-        Err(refusal) => {
-            let refused = refuse(gateway, &mut record, refusal, rules);
-            (Box::pin(refused).await, None)
-        }
-    };
-    keep_said(&mut record, &mut answered.0, false);
-    if let Some(body) = body
-        && !body.is_none()
-        && !Box::pin(script::discard_body(&mut record, &client, body)).await
-    {
-        // The value is a constant.
-        let _ = answered.0.headers.insert(Name::Connection, b"close");
-    }
-    match respond(record, &client.conn, answered, rules) {
-        Begun::Answered(answer) => answer,
-        Begun::Steps(steps) => steps.await,
-    }
-}
+/// The steps of a request that waits, for its carrier. `None` at the end.
+struct Running(Option<Exchange>);
 
-/// The steps up to an answer, after the first ones. `body` is taken when it is needed; `in_force` is set to the rules that
-/// apply to the request.
-async fn steps(
-    record: &mut Record,
-    client: &Client,
-    body: &mut Option<RequestBody>,
-    in_force: &mut Option<&'static Rules>,
-    first: First,
-) -> Result<Answered, Refusal> {
-    let gateway = record.gateway;
-    let mut resume = Resume::Begin;
-    let mut routed = match first {
-        First::Script(where_to) => {
-            resume = where_to;
-            Routed::Script
-        }
-        First::Waits => Routed::Waits,
-        First::Password(unverified) => Routed::Password(unverified),
-        First::Done(done) => return done.map(|reply| (reply, None)),
-    };
-    for redirects in 0..=MAX_LOCAL_REDIRECTS {
-        if redirects > 0 {
-            routed = route(gateway, record, &client.conn, in_force)?;
-        }
-        while let Routed::Password(unverified) = routed {
-            Box::pin(unverified.verify()).await?;
-            record.rare_mut().sign_in(*unverified);
-            routed = route(gateway, record, &client.conn, in_force)?;
-        }
-        if let Routed::Waits = routed {
-            routed = Box::pin(route_waiting(gateway, record, &client.conn)).await?;
-        }
-        if let Routed::Reply(reply) = routed {
-            return Ok((reply, None));
-        }
-        let Some(rules) = *in_force else {
-            break;
+impl Future for Running {
+    type Output = Answer<Box<Record>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let Some(exchange) = &mut this.0 else {
+            return Poll::Pending;
         };
-        let resume = std::mem::replace(&mut resume, Resume::Begin);
-        match run_script(record, client, rules, body.take(), resume).await? {
-            Outcome::Reply(mut reply, length) => {
-                keep_said(record, &mut reply, true);
-                return Ok((reply, length));
+        let answered = ready!(exchange.run(cx));
+        match this.0.take() {
+            Some(exchange) => Poll::Ready(exchange.hand_over(answered)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Exchange {
+    /// Takes one step after the other, until one has to wait or there is an answer.
+    fn run(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
+        loop {
+            let next = match &mut self.step {
+                Step::Route => self.route(),
+                Step::Password(verifying) => {
+                    let verified = ready!(verifying.as_mut().poll(cx));
+                    self.verified(verified)
+                }
+                Step::Lookup(looking) => {
+                    let target = ready!(looking.as_mut().poll(cx));
+                    self.looked_up(target)
+                }
+                Step::Body => self.body(),
+                Step::Upload(upload) => {
+                    let body = ready!(upload.poll(cx, &mut self.record, &self.client));
+                    self.uploaded(body)
+                }
+                Step::PathInfo(looking) => {
+                    let path = ready!(looking.as_mut().poll(cx));
+                    Ok(self.translated(path))
+                }
+                Step::Upstream => self.upstream(),
+                Step::Ask => self.ask(),
+                Step::Turn(serialized) => {
+                    let turn = ready!(serialized.poll(cx, &mut self.record));
+                    turn.and_then(|turn| self.admit(turn))
+                }
+                Step::Queue(queued) => {
+                    let lease = ready!(queued.poll(cx, &mut self.record));
+                    self.lent(lease)
+                }
+                Step::Connect(connecting) => {
+                    let (lease, connected) = ready!(connecting.as_mut().poll(cx));
+                    self.connected(lease, connected)
+                }
+                Step::Worker(worker) => {
+                    let response = ready!(worker.poll(cx, &mut self.record, &self.client));
+                    self.answer(cx, response)
+                }
+                Step::Failed(examining) => {
+                    let retry = ready!(examining.as_mut().poll(cx));
+                    self.again(retry)
+                }
+                Step::File(looking) => {
+                    let redirect = ready!(looking.as_mut().poll(cx));
+                    self.send_file(redirect)
+                }
+                Step::ErrorPage(reading) => {
+                    let reply = ready!(reading.as_mut().poll(cx));
+                    Ok(self.deliver((reply, None)))
+                }
+                Step::Discard(discarding) => {
+                    let (discard, answered) = &mut **discarding;
+                    let is_gone = ready!(discard.poll(cx, &mut self.record, &self.client));
+                    let answered = mem::take(answered);
+                    Ok(self.discarded(is_gone, answered))
+                }
+                Step::Compress(compressing) => {
+                    let (compression, answered) = &mut **compressing;
+                    ready!(compression.poll(cx, &mut self.record, answered));
+                    let answered = mem::take(answered);
+                    Ok(self.compressed(answered))
+                }
+            };
+            match self.or_refuse(next) {
+                Next::Step(step) => self.step = step,
+                Next::Done(answered) => return Poll::Ready(answered),
             }
-            Outcome::LocalRedirect(location) => redirect_within(record, &location)?,
-            Outcome::FileRedirect(redirect, status, headers) => {
-                let followed = follow_file_redirect(record, rules, &redirect, status, headers);
-                if let Some(reply) = Box::pin(followed).await? {
-                    return Ok((reply, None));
+        }
+    }
+
+    /// `Route`: finds what host and path mean: a script, or an answer of the site.
+    fn route(&mut self) -> Result<Next, Refusal> {
+        let (record, conn) = (&mut *self.record, &*self.client.conn);
+        let gateway = record.gateway;
+        if let Some(reply) = without_site::answer(gateway, record) {
+            return reply.map(|reply| self.deliver((reply, None)));
+        }
+        if !record.endpoints.is_host_forwarded
+            && let Some(authority) = record.head.authority().map(str::to_owned)
+        {
+            check_target(&record.head, &authority)?;
+            // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
+            record.head.fields.set(b"host", authority.as_bytes());
+        }
+        let found = find(gateway, &record.head, record.asked().is_some(), conn)?;
+        if !tls::is_for_site(gateway, conn.listener, &record.endpoints, found.site.index) {
+            return Err(Refusal::client(
+                StatusCode::MISDIRECTED_REQUEST,
+                "misdirected",
+                "the request is for another site than the TLS connection, whose certificate or client certificate is another",
+            ));
+        }
+        let rules = *self.rules.insert(found.rules);
+        record.site = Some(found.site.index);
+        record.host.clear();
+        record.host.extend_from_slice(&found.host);
+        record.path.clear();
+        record.path.extend_from_slice(&found.path);
+        record.silent = !rules.settings.access_log;
+        // Before a password is asked for, which must not be sent without TLS.
+        if let Some(reply) = https::redirect(found.site, record) {
+            return reply.map(|reply| self.deliver((reply, None)));
+        }
+        if found.has_guards() {
+            let outcome = guards::check(record, &found);
+            if let Some(unverified) = outcome.note(&mut record.rare)? {
+                return Ok(verify(unverified));
+            }
+        }
+        if found.route.is_none_or(|route| route.action.is_none())
+            && let Some(pool) = rules.settings.pool
+            && let Some(pool) = gateway.pools.get(pool.0)
+            && let Some(page) = status::page(
+                pool,
+                &found.path,
+                record.head.query().unwrap_or_default(),
+                || AskedBy::Request(script::facts(record, 0).request()),
+            )
+        {
+            let reply = page.reply();
+            record.answer_for_pool(pool, &conn.endpoints);
+            return Ok(self.deliver((reply, None)));
+        }
+        let (head, now) = (&record.head, record.head_whole);
+        match (gateway.router).resolve_now(&found, &head.method, query(head), now) {
+            Some(target) => {
+                let guard = found.guard_of(&target, &head.method);
+                self.resolved(rules, target, guard)
+            }
+            None => {
+                let router = &gateway.router;
+                let looking = router.resolve_on_thread(&found, &head.method, query(head), now);
+                Ok(Next::Step(Step::Lookup(Box::pin(looking))))
+            }
+        }
+    }
+
+    /// `Password`: the user's is right, or the request is refused.
+    fn verified(&mut self, verified: Result<Box<Unverified>, Refusal>) -> Result<Next, Refusal> {
+        self.record.rare_mut().sign_in(*verified?);
+        Ok(Next::Step(Step::Route))
+    }
+
+    /// `Lookup`: a thread has found the target.
+    fn looked_up(&mut self, target: Target<'static>) -> Result<Next, Refusal> {
+        let (record, conn) = (&*self.record, &*self.client.conn);
+        let head = &record.head;
+        let found = find(record.gateway, head, record.asked().is_some(), conn)?;
+        let target = found.finish(target, &head.method);
+        let (rules, guard) = (found.rules, found.guard_of(&target, &head.method));
+        self.resolved(rules, target, guard)
+    }
+
+    /// The target of the path is known. `guard`: of the file or script that a folder's URL leads to.
+    fn resolved(
+        &mut self,
+        rules: &Rules,
+        target: Target<'static>,
+        guard: Option<&'static Guard>,
+    ) -> Result<Next, Refusal> {
+        let record = &mut *self.record;
+        trace::step!(
+            record.id,
+            record.head_whole,
+            "route",
+            "site={} {}",
+            record.site_name().unwrap_or_default(),
+            Named(&target)
+        );
+        if let Some(guard) = guard
+            && let Some(unverified) = guards::check_target(record, guard).note(&mut record.rare)?
+        {
+            return Ok(verify(unverified));
+        }
+        match target {
+            Target::Script(script) => {
+                record.script = Some(script);
+                Ok(Next::Step(Step::Body))
+            }
+            target => {
+                let (reply, file) = answer_target(record, target, &rules.settings, None)?;
+                record.file = file;
+                Ok(self.deliver((reply, None)))
+            }
+        }
+    }
+
+    /// `Body`: reads the body, and stores it.
+    fn body(&mut self) -> Result<Next, Refusal> {
+        let limits = match self.rules {
+            Some(rules) => {
+                rules.policy.apply(&mut self.record);
+                BodyLimits {
+                    max: rules.settings.max_body,
+                    memory: rules.settings.body_memory,
+                }
+            }
+            None => fastcgi_front::BODY,
+        };
+        match mem::replace(&mut self.body, Content::Whole(None)) {
+            Content::Unread(body) if !body.is_none() => {
+                let upload = Upload::new(&self.record, &self.client, limits, body);
+                Ok(Next::Step(Step::Upload(upload)))
+            }
+            Content::Unread(_) if self.record.head.fields.has(Name::ContentLength) => {
+                self.body = Content::Whole(Some(Box::default()));
+                self.prepare()
+            }
+            // The second script of a request gets no body.
+            Content::Unread(_) | Content::Whole(_) => self.prepare(),
+        }
+    }
+
+    /// `Upload`: the body is whole.
+    fn uploaded(&mut self, body: Result<Spooled, Refusal>) -> Result<Next, Refusal> {
+        self.body = Content::Whole(Some(Box::new(body?)));
+        self.prepare()
+    }
+
+    /// Finds out what the script's path-info is as a file name.
+    fn prepare(&mut self) -> Result<Next, Refusal> {
+        let record = &mut *self.record;
+        if let Some(rules) = self.rules {
+            let pool = rules.settings.pool;
+            let pool = pool.and_then(|pool| record.gateway.pools.get(pool.0));
+            record.pool = Some(*pool.ok_or_else(|| script::no_pool(record))?);
+        }
+        let script = record.script.as_ref().filter(|_| self.rules.is_some());
+        if let (Some(script), Some(pool)) = (script, record.pool)
+            && !script.path_info.is_empty()
+        {
+            let path = script::path_translated(script);
+            let is_there = match pool.misreads_path_translated() {
+                true => Some(true),
+                false => weir_sys::file::is_there_cached(&path),
+            };
+            let Some(is_there) = is_there else {
+                return Ok(Next::Step(Step::PathInfo(Box::pin(script::unless_there(
+                    path,
+                )))));
+            };
+            let free = (!is_there).then(|| path.into_os_string().into_vec());
+            record.rare_mut().path_translated = free;
+        }
+        Ok(Next::Step(Step::Upstream))
+    }
+
+    /// `PathInfo`: a thread has looked.
+    fn translated(&mut self, path: Option<Vec<u8>>) -> Next {
+        self.record.rare_mut().path_translated = path;
+        Next::Step(Step::Upstream)
+    }
+
+    /// `Upstream`: all that an answer depends on is known. An answer that needs no worker ends the way here, as one from a
+    /// cache would. The others are made by the pool; an upstream that is none would have steps of its own, which meet
+    /// those of the pool in `answer`.
+    fn upstream(&mut self) -> Result<Next, Refusal> {
+        let pool = self.pool()?;
+        match self.rules {
+            Some(rules) => set_request_headers(&mut self.record, &rules.settings),
+            None => {
+                let conn = &self.client.conn;
+                if let Some(page) = fastcgi_front::page(&mut self.record, conn, pool)? {
+                    return Ok(self.deliver((page, None)));
                 }
             }
         }
+        self.record.asks_script();
+        script::refuse_what_crashes(&self.record, pool)?;
+        Ok(Next::Step(Step::Ask))
     }
-    Err(Refusal::upstream(
-        StatusCode::BAD_GATEWAY,
-        "bad_response",
-        "http_protocol_error",
-        format!("more than {MAX_LOCAL_REDIRECTS} local redirects"),
-    ))
-}
 
-/// Finds the answer for host and path, or the script that has to give it. The script is stored in the record.
-fn route(
-    gateway: &Gateway,
-    record: &mut Record,
-    conn: &Conn,
-    in_force: &mut Option<&'static Rules>,
-) -> Result<Routed, Refusal> {
-    if let Some(answer) = without_site::answer(gateway, record) {
-        return answer.map(Routed::Reply);
-    }
-    if !record.endpoints.is_host_forwarded
-        && let Some(authority) = record.head.authority().map(str::to_owned)
-    {
-        check_target(&record.head, &authority)?;
-        // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
-        record.head.fields.set(b"host", authority.as_bytes());
-    }
-    let found = find(gateway, &record.head, record.asked().is_some(), conn)?;
-    if !tls::is_for_site(gateway, conn.listener, &record.endpoints, found.site.index) {
-        return Err(Refusal::client(
-            StatusCode::MISDIRECTED_REQUEST,
-            "misdirected",
-            "the request is for another site than the TLS connection, whose certificate or client certificate is another",
-        ));
-    }
-    let rules = in_force.insert(found.rules);
-    record.site = Some(found.site.index);
-    record.host.clear();
-    record.host.extend_from_slice(&found.host);
-    record.path.clear();
-    record.path.extend_from_slice(&found.path);
-    record.silent = !rules.settings.access_log;
-    // Before a password is asked for, which must not be sent without TLS.
-    if let Some(answer) = https::redirect(found.site, record) {
-        return answer.map(Routed::Reply);
-    }
-    if found.has_guards() {
-        let outcome = guards::check(record, &found);
-        if let Some(unverified) = outcome.note(&mut record.rare)? {
-            return Ok(Routed::Password(unverified));
+    /// `Ask`: the request wants a worker of its pool.
+    fn ask(&mut self) -> Result<Next, Refusal> {
+        let pool = self.pool()?;
+        // Also while it waits for its turn.
+        self.client.watch_client();
+        script::trace_queue(&self.record, pool);
+        match policy::serial(&self.record, pool) {
+            (0, learner) => self.admit((None, learner)),
+            (key, learner) => {
+                let serialized = Serialized::new(&self.record, &self.client, pool, (key, learner));
+                Ok(Next::Step(Step::Turn(serialized)))
+            }
         }
     }
-    if found.route.is_none_or(|route| route.action.is_none())
-        && let Some(pool) = rules.settings.pool
-        && let Some(pool) = gateway.pools.get(pool.0)
-        && let Some(page) = status::page(
-            pool,
-            &found.path,
-            record.head.query().unwrap_or_default(),
-            || AskedBy::Request(script::facts(record, 0).request()),
+
+    /// `Turn`: no other request with the same key runs.
+    fn admit(&mut self, (turn, learner): SessionTurn) -> Result<Next, Refusal> {
+        let pool = self.pool()?;
+        match script::admit(&mut self.record, &self.client, pool) {
+            Admitted::Lent(mut lease) => {
+                (lease.turn, lease.learner) = (turn, learner);
+                self.lent(Ok(lease))
+            }
+            Admitted::Waits(place) => {
+                let queued = Queued::new(&self.record, &self.client, place, (turn, learner));
+                Ok(Next::Step(Step::Queue(queued)))
+            }
+            Admitted::Shed(reason) => self.lent(Err(reason)),
+        }
+    }
+
+    /// `Queue`: the request has the right to a worker, or gets none.
+    fn lent(&mut self, lease: Result<Lease, ShedReason>) -> Result<Next, Refusal> {
+        let pool = self.pool()?;
+        let mut lease = lease.map_err(|reason| script::no_worker(&self.record, pool, reason))?;
+        lease.site = self.record.site;
+        let home = self.client.conn.home;
+        Ok(
+            match lease.reach(home, &script::choice(&self.record, pool)) {
+                Some(worker) => self.send(lease, worker),
+                None => {
+                    let connecting = script::connect(&self.record, pool, lease, home);
+                    Next::Step(Step::Connect(Box::pin(connecting)))
+                }
+            },
         )
-    {
-        let reply = page.reply();
-        record.answer_for_pool(pool, &conn.endpoints);
-        return Ok(Routed::Reply(reply));
     }
-    let head = &record.head;
-    let target = (gateway.router).resolve_now(&found, &head.method, query(head), record.head_whole);
-    let Some(target) = target else {
-        return Ok(Routed::Waits);
-    };
-    trace_target(record, &found.site.name, &target);
-    if let Some(guard) = found.guard_of(&target, &record.head.method)
-        && let Some(unverified) = guards::check_target(record, guard).note(&mut record.rare)?
-    {
-        return Ok(Routed::Password(unverified));
+
+    /// `Connect`: there is a connection to the worker, or none.
+    fn connected(
+        &mut self,
+        lease: Lease,
+        connected: Option<Result<WorkerConn, ConnectError>>,
+    ) -> Result<Next, Refusal> {
+        match script::connected(&mut self.record, &lease, connected)? {
+            Some(worker) => Ok(self.send(lease, worker)),
+            None => Ok(Next::Step(Step::Ask)),
+        }
     }
-    match target {
-        Target::Script(script) => {
-            record.script = Some(script);
-            Ok(Routed::Script)
+
+    /// Gives the request to the worker.
+    fn send(&mut self, lease: Lease, worker: WorkerConn) -> Next {
+        let body = match &self.body {
+            Content::Whole(body) => body.as_deref(),
+            Content::Unread(_) => None,
+        };
+        let of = (&self.client, self.rules, body);
+        let worker = AtWorker::send(&mut self.record, of, (lease, worker));
+        Next::Step(Step::Worker(worker))
+    }
+
+    /// `Worker`: it has begun its answer, or it gives none.
+    fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        response: Result<Response, HeadError>,
+    ) -> Result<Next, Refusal> {
+        let pool = self.pool()?;
+        let mut response = match response {
+            Ok(response) => response,
+            Err(HeadError::Bad(refusal)) => return Err(refusal),
+            Err(HeadError::Failed(failure)) => {
+                let examining = script::examine(&self.record, pool, failure);
+                return Ok(Next::Step(Step::Failed(examining)));
+            }
+        };
+        let settings = self.rules.map(|rules| &rules.settings);
+        let read = match response.read_ahead(cx, &self.record, settings) {
+            Ok(read) => read,
+            // Nothing was sent yet: the client can still get an error.
+            Err(failure) => {
+                let failed = async move { Err(script::worker_failed(pool, failure).await) };
+                return Ok(Next::Step(Step::Failed(Box::pin(failed))));
+            }
+        };
+        let Some(rules) = self.rules else {
+            let reply = fastcgi_front::reply(&mut self.record, response, read);
+            return Ok(self.deliver((reply, None)));
+        };
+        if let Some(bandwidth) = response.head.bandwidth {
+            self.record.rare_mut().bandwidth = Some(bandwidth);
         }
-        target => {
-            let (reply, file) = answer_target(record, target, &rules.settings, None)?;
-            record.file = file;
-            Ok(Routed::Reply(reply))
+        if read.is_none() && response.head.answers_otherwise() {
+            // The rest of the script's output is not needed; the script runs to its end in a separate task.
+            response.run.on_drop(OnDrop::Finish);
+            return match response.head.local_redirect().map(<[u8]>::to_vec) {
+                Some(location) => self.redirect(&location),
+                None => {
+                    let redirect = FileRedirect::new(&mut self.record, response.head);
+                    let looking = redirect.look(self.record.gateway, rules);
+                    Ok(Next::Step(Step::File(Box::pin(looking))))
+                }
+            };
         }
+        let (mut reply, length) = response.reply(&self.record, &rules.settings, read);
+        keep_said(&mut self.record, &mut reply, true);
+        Ok(self.deliver((reply, length)))
+    }
+
+    /// `Failed`: another worker gets the request, or the client an error.
+    fn again(&mut self, retry: Result<Retry, Refusal>) -> Result<Next, Refusal> {
+        script::note_retry(&mut self.record, &retry?);
+        Ok(Next::Step(Step::Ask))
+    }
+
+    /// The script wants the answer of another URL of the site.
+    fn redirect(&mut self, location: &[u8]) -> Result<Next, Refusal> {
+        redirect_within(&mut self.record, location)?;
+        Ok(Next::Step(Step::Route))
+    }
+
+    /// `File`: it was found, or the script has named another URL of the site.
+    fn send_file(&mut self, redirect: Result<FileRedirect, Refusal>) -> Result<Next, Refusal> {
+        let mut redirect = redirect?;
+        let Some((target, rules)) = redirect.target.take().zip(self.rules) else {
+            return self.redirect(redirect.location());
+        };
+        let reply = redirect.answer(&mut self.record, target, &rules.settings)?;
+        Ok(self.deliver((reply, None)))
+    }
+
+    /// Turns a refusal into an answer, and logs it.
+    fn or_refuse(&mut self, next: Result<Next, Refusal>) -> Next {
+        next.unwrap_or_else(|refusal| self.refuse(&refusal))
+    }
+
+    #[cold]
+    fn refuse(&mut self, refusal: &Refusal) -> Next {
+        let record = &mut *self.record;
+        note_refusal(record, refusal);
+        if record.params.is_some() {
+            let reply = fastcgi_front::refuse(record, &self.client.conn, refusal);
+            return self.deliver((reply, None));
+        }
+        let (reply, status) = (refusal.reply(), refusal.status);
+        match self.rules {
+            Some(rules) if rules.has_error_page(status) => {
+                let reading = with_error_page(reply, &record.gateway.router, rules);
+                Next::Step(Step::ErrorPage(Box::pin(reading)))
+            }
+            _ => self.deliver((reply, None)),
+        }
+    }
+
+    /// Delivers an answer. Before that, a body that nobody has read has to go.
+    fn deliver(&mut self, mut answered: Answered) -> Next {
+        if self.record.params.is_some() {
+            self.record.status = Some(answered.0.status);
+            return Next::Done(answered);
+        }
+        keep_said(&mut self.record, &mut answered.0, false);
+        match mem::replace(&mut self.body, Content::Whole(None)) {
+            Content::Unread(body) if !body.is_none() => {
+                let discard = Discard::new(&self.record, body);
+                Next::Step(Step::Discard(Box::new((discard, answered))))
+            }
+            Content::Unread(_) | Content::Whole(_) => self.respond(answered),
+        }
+    }
+
+    /// `Discard`: the body is gone, or the connection has to end.
+    fn discarded(&mut self, is_gone: bool, mut answered: Answered) -> Next {
+        if !is_gone {
+            // The value is a constant.
+            let _ = answered.0.headers.insert(Name::Connection, b"close");
+        }
+        self.respond(answered)
+    }
+
+    /// Adds the last headers to an answer, and compresses it.
+    fn respond(&mut self, mut answered: Answered) -> Next {
+        let record = &mut *self.record;
+        let reply = &mut answered.0;
+        // A client that has left gets no answer, whatever is made here; the log shows that.
+        record.status = (record.reason != Some("client_left")).then_some(reply.status);
+        if let Some(rules) = self.rules {
+            set_headers(reply, record, rules);
+        }
+        https::add_alt_svc(reply, &self.client.conn, record);
+        if let Some(rate) = record.rate_fields() {
+            rate.add_to(&mut reply.headers);
+        }
+        if !reply.headers.has(Name::Server) {
+            (reply.headers).append_line(Name::Server, b"Server: weir\r\n");
+        }
+        let settings = self.rules.map(|rules| &rules.settings);
+        match settings
+            .filter(|settings| settings.compress)
+            .and_then(|settings| compression::begin(record, &mut answered, settings))
+        {
+            None => self.compressed(answered),
+            Some(compression) => Next::Step(Step::Compress(Box::new((compression, answered)))),
+        }
+    }
+
+    /// `Compress`: the answer is complete.
+    fn compressed(&mut self, mut answered: Answered) -> Next {
+        let of_settings = || self.rules.and_then(|rules| rules.settings.bandwidth);
+        let bandwidth = self.record.bandwidth().unwrap_or_else(of_settings);
+        paced::limit(&mut answered, bandwidth);
+        Next::Done(answered)
+    }
+
+    /// The answer as the carrier gets it.
+    fn hand_over(self, (reply, length): Answered) -> Answer<Box<Record>> {
+        let record = self.record;
+        trace::step!(
+            record.id,
+            record.head_whole,
+            "response",
+            "{}",
+            reply.status.as_u16()
+        );
+        let keep = match record.params {
+            Some(_) => !record.ends_connection,
+            None => keeps_connection(record.gateway, &self.client.conn) && !closes(&reply.headers),
+        };
+        Answer {
+            status: reply.status,
+            headers: reply.headers,
+            body: reply.body,
+            length,
+            keep,
+            receipt: record,
+        }
+    }
+
+    /// The pool that runs the script.
+    fn pool(&self) -> Result<&'static PoolHandle, Refusal> {
+        self.record
+            .pool
+            .ok_or_else(|| script::no_pool(&self.record))
     }
 }
 
-/// As [`route`], which could not find it without waiting.
-async fn route_waiting(
-    gateway: &Gateway,
-    record: &mut Record,
-    conn: &Conn,
-) -> Result<Routed, Refusal> {
-    let head = &record.head;
-    let found = find(gateway, head, record.asked().is_some(), conn)?;
-    let settings = &found.rules.settings;
-    let target = (gateway.router)
-        .resolve(&found, &head.method, query(head), record.head_whole)
-        .await;
-    trace_target(record, &found.site.name, &target);
-    if let Some(guard) = found.guard_of(&target, &record.head.method)
-        && let Some(unverified) = guards::check_target(record, guard).note(&mut record.rare)?
-    {
-        unverified.verify().await?;
-        record.rare.get_or_insert_default().sign_in(*unverified);
-    }
-    match target {
-        Target::Script(script) => {
-            record.script = Some(script);
-            Ok(Routed::Script)
-        }
-        target => {
-            let (reply, file) = answer_target(record, target, settings, None)?;
-            record.file = file;
-            Ok(Routed::Reply(reply))
-        }
-    }
+/// A password has to be verified; then the request is routed again.
+fn verify(unverified: Box<Unverified>) -> Next {
+    let verifying = async move { unverified.verify().await.map(|()| unverified) };
+    Next::Step(Step::Password(Box::pin(verifying)))
 }
 
 /// Site and route of a request. `is_asked`: a script has named its path.
-fn find<'r>(
-    gateway: &'r Gateway,
-    head: &'r Head,
+fn find<'h>(
+    gateway: &'static Gateway,
+    head: &'h Head,
     is_asked: bool,
     conn: &Conn,
-) -> Result<RouteMatch<'r>, Refusal> {
+) -> Result<RouteMatch<'static, 'h>, Refusal> {
     let named = head.fields.get(Name::Host);
     let found = (gateway.router).find(conn.listener, named, &head.method, head.path());
     found.map_err(|refusal| {
@@ -375,280 +785,14 @@ fn query(head: &Head) -> Option<&str> {
         .map(|query| std::str::from_utf8(query).unwrap_or_default())
 }
 
-fn trace_target(record: &Record, site: &str, target: &Target<'_>) {
-    trace::step!(
-        record.id,
-        record.head_whole,
-        "route",
-        "site={site} {}",
-        Named(target)
-    );
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Runs the script of the request, or continues with it.
-async fn run_script(
-    record: &mut Record,
-    client: &Client,
-    rules: &Rules,
-    body: Option<RequestBody>,
-    resume: Resume,
-) -> Result<Outcome, Refusal> {
-    let settings = &rules.settings;
-    let mut spooled = None;
-    if let Resume::Begin = resume {
-        rules.policy.apply(record);
-        if let Some(body) = body {
-            let limits = BodyLimits {
-                max: settings.max_body,
-                memory: settings.body_memory,
-            };
-            spooled = script::take_body(record, client, limits, body).await?;
-        }
-    }
-    let pool = settings
-        .pool
-        .and_then(|pool| record.gateway.pools.get(pool.0))
-        .ok_or_else(|| {
-            let script = record.script.as_deref().map(Script::filename);
-            let script = script.unwrap_or(Path::new(""));
-            Refusal::client(
-                StatusCode::FORBIDDEN,
-                "forbidden",
-                format!("{}: the site has no pool", script.display()),
-            )
-        })?;
-    if let Resume::Begin = resume {
-        record.pool = Some(pool);
-        if let Some(script) = &record.script
-            && !script.path_info.is_empty()
-        {
-            let translated = match path_translated_now(script, pool) {
-                Some(known) => known,
-                None => Box::pin(path_translated(script)).await,
-            };
-            record.rare_mut().path_translated = translated;
-        }
-        set_request_headers(record, settings);
-    }
-    let request = ScriptRequest {
-        client,
-        pool,
-        settings,
-        body: spooled.as_ref(),
-    };
-    script::run(record, request, resume).await
-}
-
-/// What the site adds to the head that scripts see.
-fn set_request_headers(record: &mut Record, settings: &Settings) {
-    if settings.compress {
-        compression::set_request_headers(record, settings);
-    }
-    for (name, value) in &settings.set_request_headers {
-        let value = rendered(value, record);
-        if check_field(name.as_bytes(), &value).is_ok() {
-            record.head.fields.set(name.as_bytes(), &value);
-        }
+    /// Each request that waits for a worker has one of these.
+    #[test]
+    fn a_request_that_waits_holds_little() {
+        let size = size_of::<Running>();
+        assert!(size <= 160, "{size}");
     }
 }
-
-/// The path-info as a file name (RFC 3875 §4.1.6). With `cgi.fix_pathinfo=0` PHP runs that file instead of the
-/// script, unless `cgi.discard_path=1`. So it is left out if the command line of the workers has that setting, and if
-/// such a file exists.
-///
-/// This is what the kernel knows without waiting for a disk; `None`: nothing.
-fn path_translated_now(script: &Script, pool: &PoolHandle) -> Option<Option<Vec<u8>>> {
-    if pool.misreads_path_translated() {
-        return Some(None);
-    }
-    let path = translated(script);
-    let is_there = weir_sys::file::is_there_cached(&path)?;
-    Some((!is_there).then(|| path.into_os_string().into_vec()))
-}
-
-/// The same, by a thread that waits.
-async fn path_translated(script: &Script) -> Option<Vec<u8>> {
-    let path = translated(script);
-    let looked = tokio::task::spawn_blocking(move || (!path.exists()).then_some(path));
-    let free = looked.await.ok().flatten()?;
-    Some(free.into_os_string().into_vec())
-}
-
-fn translated(script: &Script) -> PathBuf {
-    let path = [&script.document_root[..], &script.path_info].concat();
-    PathBuf::from(OsString::from_vec(path))
-}
-
-/// Notes a refusal in the record, the trace and the error log.
-pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
-    record.reason = Some(refusal.reason);
-    let status = refusal.status;
-    trace::step!(
-        record.id,
-        record.head_whole,
-        "refuse",
-        "{} {}",
-        status.as_u16(),
-        refusal.reason
-    );
-    if status.is_server_error() {
-        record.failed(status.as_u16(), Some(refusal.reason), &refusal.message);
-    }
-    if refusal.message.is_empty() {
-        return;
-    }
-    if status.is_server_error() {
-        tell!(
-            error,
-            about(record),
-            "{} {}: {}",
-            status.as_u16(),
-            refusal.reason,
-            refusal.message
-        );
-    } else {
-        tell!(
-            notice,
-            about(record),
-            "{} {}: {}",
-            status.as_u16(),
-            refusal.reason,
-            refusal.message
-        );
-    }
-}
-
-/// Whether the site has a page of its own for a refusal, which has to be read.
-fn has_error_page(rules: Option<&Rules>, refusal: &Refusal) -> bool {
-    rules.is_some_and(|rules| rules.has_error_page(refusal.status))
-}
-
-/// Turns a refusal into an answer: logs it, and uses the site's own error page if it has one.
-async fn refuse(
-    gateway: &Gateway,
-    record: &mut Record,
-    refusal: Refusal,
-    rules: Option<&'static Rules>,
-) -> Reply {
-    note_refusal(record, &refusal);
-    let status = refusal.status;
-    let mut reply = refusal.reply();
-    if let Some(rules) = rules
-        && let Some(page) = gateway.router.error_page(rules, status, clock::now()).await
-    {
-        let page = files::serve(&page, &Method::GET, &weir_http1::Fields::default());
-        if let Some(content_type) = page.headers.get(Name::ContentType) {
-            // It was valid there.
-            let _ = reply.headers.insert(Name::ContentType, content_type);
-        }
-        reply.body = page.body;
-    }
-    reply
-}
-
-/// Adds the last headers to an answer, and compresses it. The steps are for compression that takes long.
-fn respond(
-    mut record: Box<Record>,
-    conn: &Conn,
-    mut answered: Answered,
-    rules: Option<&Rules>,
-) -> Begun<Box<Record>> {
-    let reply = &mut answered.0;
-    // A client that has left gets no answer, whatever is made here; the log shows that.
-    record.status = (record.reason != Some("client_left")).then_some(reply.status);
-    if let Some(rules) = rules {
-        https::add_hsts(reply, rules, &record);
-        for name in &rules.settings.remove_headers {
-            if !names_parts(reply, name) {
-                reply.headers.remove(name.as_str());
-            }
-        }
-        for (name, value) in &rules.settings.set_headers {
-            if names_parts(reply, name) {
-                continue;
-            }
-            // A value that is not valid for this request is left out.
-            let _ = reply
-                .headers
-                .insert(name.as_str(), &rendered(value, &record));
-        }
-    }
-    https::add_alt_svc(reply, conn, &record);
-    if let Some(rate) = record.rate_fields() {
-        rate.add_to(&mut reply.headers);
-    }
-    if !reply.headers.has(Name::Server) {
-        (reply.headers).append_line(Name::Server, b"Server: weir\r\n");
-    }
-    let keep = keeps_connection(record.gateway, conn) && !closes(&reply.headers);
-    let settings = rules.map(|rules| &rules.settings);
-    let waiting = settings
-        .filter(|settings| settings.compress)
-        .and_then(|settings| compression::begin(&mut record, &mut answered, settings));
-    let of_settings = || settings.and_then(|settings| settings.bandwidth);
-    let bandwidth = record.bandwidth().unwrap_or_else(of_settings);
-    match waiting {
-        None => {
-            paced::limit(&mut answered, bandwidth);
-            Begun::Answered(hand_over(record, answered.0, answered.1, keep))
-        }
-        Some(waiting) => Begun::Steps(Box::pin(async move {
-            waiting.done(&mut record, &mut answered).await;
-            paced::limit(&mut answered, bandwidth);
-            hand_over(record, answered.0, answered.1, keep)
-        })),
-    }
-}
-
-/// Whether this field says how the parts of several ranges are separated (RFC 9110 §15.3.7.2): without it nobody can read
-/// the body.
-fn names_parts(reply: &Reply, name: &str) -> bool {
-    const PARTS: &[u8] = b"multipart/byteranges";
-    reply.status == StatusCode::PARTIAL_CONTENT
-        && Name::of(name.as_bytes()) == Some(Name::ContentType)
-        && (reply.headers.get(Name::ContentType))
-            .and_then(|value| value.get(..PARTS.len()))
-            .is_some_and(|value| value.eq_ignore_ascii_case(PARTS))
-}
-
-/// The answer as the carrier gets it.
-pub(super) fn hand_over(
-    record: Box<Record>,
-    reply: Reply,
-    length: Option<u64>,
-    keep: bool,
-) -> Answer<Box<Record>> {
-    trace::step!(
-        record.id,
-        record.head_whole,
-        "response",
-        "{}",
-        reply.status.as_u16()
-    );
-    Answer {
-        status: reply.status,
-        headers: reply.headers,
-        body: reply.body,
-        length,
-        keep,
-        receipt: record,
-    }
-}
-
-/// Whether the connection may have another request after this one.
-pub(super) fn keeps_connection(gateway: &Gateway, conn: &Conn) -> bool {
-    let listener = &gateway.config.listeners[usize::from(conn.listener)];
-    let most = listener.max_requests_per_connection;
-    let goes_on = || gateway.drain.has_started() && gateway.next.takes(listener);
-    (most == 0 || conn.requests() < most) && (!gateway.keeps_no_connections() || goes_on())
-}
-
-/// Whether the headers of an answer want the connection to be closed.
-fn closes(headers: &Fields) -> bool {
-    let is_close = |word: &[u8]| word.trim_ascii().eq_ignore_ascii_case(b"close");
-    let mut values = headers.all(&Name::Connection);
-    values.any(|value| value.split(|byte| *byte == b',').any(is_close))
-}
-
-/// Maximum number of local redirects for one request; nginx has the same limit.
-const MAX_LOCAL_REDIRECTS: usize = 10;

@@ -45,8 +45,8 @@ use super::{
 
 pub(crate) use self::owner::{Owner, RequestSummary};
 
-/// A request at a worker.
-#[derive(Debug)]
+/// A request at a worker. The default is one that has ended.
+#[derive(Debug, Default)]
 pub(crate) struct Run {
     /// `None` when the request has ended and the worker was given back.
     live: Option<Box<Live>>,
@@ -57,11 +57,12 @@ pub(crate) struct Run {
 }
 
 /// What happens to a script whose response is not needed any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnDrop {
     /// The script runs to its end; its output is discarded. weir's own PHP is told that the client has left. This
     /// ends the script at its next output, unless `ignore_user_abort` is set. Other workers may write up to
     /// [`MAX_UNWANTED`].
+    #[default]
     Finish,
     /// The script is to end: weir's own PHP is told, and has `read_timeout` for it. For other workers the connection
     /// is closed, which stops PHP at its next output. If weir runs the process, it is replaced.

@@ -1,61 +1,42 @@
 //! Requests of a web server in front: nginx, HAProxy or Apache talks to a pool of weir as it would to PHP-FPM.
 //!
-//! ```text
-//! parameters ─► record ─► body, spooled ─► the pool's own page, or script::begin: queue, worker ─► head, body
-//! ```
-//! The carrier is [`weir_http::fastcgi`]. Such a request has the same steps as one over HTTP, but without routing:
+//! The carrier is [`weir_http::fastcgi`]. Such a request has the steps of one over HTTP ([`super::exchange`]), but without routing:
 //! the parameters contain the script and reach the worker unchanged, and the worker's answer is passed on unchanged.
 //! This module handles what PHP-FPM itself would: its pages, and which scripts may run. weir trusts a web server's
 //! input as little as a browser's.
 
 mod request;
 
-use std::{
-    future::poll_fn,
-    rc::Rc,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use weir_config::{ErrorFormat, FastCgi, Protocol, Runtime};
-use weir_fcgi::client::Params;
-use weir_http::{
-    Answer, Begun, Body, Fields, Part, Reply, Request, RequestBody, Stream, Truncated,
-    fastcgi::Capacity,
-};
+use weir_fcgi::{client::Params, nv::Pairs};
+use weir_http::{Body, Fields, Head, Part, Reply, Stream, Truncated, fastcgi::Capacity};
 use weir_observe::{pool_log::note_of_page, seldom::Seldom};
 
 use super::{
     Gateway,
-    conn::{Client, Conn},
+    conn::Conn,
     dispatch::{AskedBy, PoolHandle},
-    exchange::{hand_over, keeps_connection, note_refusal},
+    exchange::{keeps_connection, note_refusal},
     fastcgi::{Progress, StderrCopy},
-    read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
-    script::{self, Job, Started},
+    script::{self, Response},
     spool::BodyLimits,
-    status,
-    stream::WorkerStream,
-    trace,
+    status, trace,
 };
 
-/// Begins to answer a request with these parameters.
-pub(crate) fn begin(
+/// The record of a request with these parameters.
+pub(crate) fn record(
     gateway: &'static Gateway,
-    conn: &Rc<Conn>,
-    request: Request,
-) -> Begun<Box<Record>> {
-    let Request {
-        head,
-        params,
-        body,
-        started,
-        state,
-    } = request;
-    let mut record = request::record(gateway, conn, (head, started), params.unwrap_or_default());
+    conn: &Conn,
+    head: (Box<Head>, u64),
+    params: Box<Pairs>,
+) -> Box<Record> {
+    let mut record = request::record(gateway, conn, head, params);
     trace::step!(
         record.id,
         record.head_whole,
@@ -67,16 +48,14 @@ pub(crate) fn begin(
     if let Some(policy) = gateway.listener_policies.get(usize::from(conn.listener)) {
         policy.apply(&mut record);
     }
-    let client = Client {
-        conn: conn.clone(),
-        request: state,
-    };
-    Begun::Steps(Box::pin(answer(record, client, body)))
+    record.pool = pool(gateway, conn);
+    record.ends_connection = !keeps_connection(gateway, conn);
+    record
 }
 
 /// How much `conn` can accept at once.
 pub(crate) fn capacity(gateway: &Gateway, conn: &Conn) -> Capacity {
-    let pool = settings(gateway, conn).and_then(|front| gateway.pools.get(front.pool.0));
+    let pool = pool(gateway, conn);
     Capacity {
         connections: gateway.config.server.max_connections,
         requests: pool.map_or(0, |pool| {
@@ -89,7 +68,7 @@ pub(crate) fn capacity(gateway: &Gateway, conn: &Conn) -> Capacity {
 /// Whether the pool of `conn` may be called as a filter: PHP takes that for the request of a responder. Another program
 /// could wait for a file that weir does not pass on.
 pub(crate) fn plays_filters(gateway: &Gateway, conn: &Conn) -> bool {
-    let pool = settings(gateway, conn).and_then(|front| gateway.pools.get(front.pool.0));
+    let pool = pool(gateway, conn);
     pool.is_some_and(|pool| pool.settings.php().is_some())
 }
 
@@ -106,6 +85,12 @@ pub(crate) fn refused(gateway: &Gateway, conn: &Conn, why: &str) {
     );
 }
 
+/// The pool of the listener.
+fn pool(gateway: &Gateway, conn: &Conn) -> Option<&'static PoolHandle> {
+    let front = settings(gateway, conn)?;
+    gateway.pools.get(front.pool.0).copied()
+}
+
 /// The settings of the listener, if its protocol is FastCGI.
 fn settings<'g>(gateway: &'g Gateway, conn: &Conn) -> Option<&'g FastCgi> {
     match &gateway.config.listeners[usize::from(conn.listener)].protocol {
@@ -114,79 +99,58 @@ fn settings<'g>(gateway: &'g Gateway, conn: &Conn) -> Option<&'g FastCgi> {
     }
 }
 
-async fn answer(mut record: Box<Record>, client: Client, body: RequestBody) -> Answer<Box<Record>> {
-    let gateway = record.gateway;
-    let front = settings(gateway, &client.conn);
-    let mut keep = keeps_connection(gateway, &client.conn);
-    let reply = match steps(gateway, &client, front, &mut record, body).await {
-        Ok(reply) => reply,
-        Err(refusal) => {
-            note_refusal(&mut record, &refusal);
-            keep &= !refusal.close;
-            let answers_failures = front.is_some_and(|front| front.answers_failures);
-            match refusal.is_worker_failure() && !answers_failures {
-                true => Reply {
-                    status: refusal.status,
-                    headers: Fields::default(),
-                    body: Body::Stream(Box::new(NoAnswer)),
-                },
-                false => {
-                    let mut reply =
-                        refusal.script_reply(front.is_some_and(|front| front.proxy_status));
-                    if record.head.method == Method::HEAD {
-                        reply.body = Body::Empty;
-                    }
-                    reply
-                }
-            }
-        }
-    };
-    record.status = Some(reply.status);
-    hand_over(record, reply, None, keep)
+/// The answer to such a request that needs no worker: a page of the pool, or PHP-FPM's for a listener that has only those.
+///
+/// # Errors
+///
+/// The request must not reach a worker.
+pub(crate) fn page(
+    record: &mut Record,
+    conn: &Conn,
+    pool: &'static PoolHandle,
+) -> Result<Option<Reply>, Refusal> {
+    let only_pages = settings(record.gateway, conn).is_some_and(|front| front.status_only);
+    if let Some(page) = own_page(record, conn, pool, only_pages) {
+        return Ok(Some(page));
+    }
+    if !only_pages {
+        return check(record, pool).map(|()| None);
+    }
+    let refusal = Refusal::client(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "only the pool's status and ping pages are answered there (status_only)",
+    );
+    if record.gateway.config.log.error_format != ErrorFormat::Fpm {
+        return Err(refusal);
+    }
+    note_refusal(record, &refusal);
+    Ok(Some(no_script(record)))
 }
 
-/// The steps up to an answer.
-async fn steps(
-    gateway: &Gateway,
-    client: &Client,
-    front: Option<&FastCgi>,
-    record: &mut Record,
-    body: RequestBody,
-) -> Result<Reply, Refusal> {
-    let not_found = |why| Refusal::client(StatusCode::NOT_FOUND, "not_found", why);
-    let pool = front.and_then(|front| gateway.pools.get(front.pool.0));
-    let (Some(front), Some(pool)) = (front, pool) else {
-        return Err(not_found(""));
-    };
-    record.pool = Some(pool);
-    let body = script::take_body(record, client, BODY, body).await?;
-    if let Some(page) = own_page(record, &client.conn, pool, front.status_only) {
-        return Ok(page);
+/// The answer to a refused request.
+pub(crate) fn refuse(record: &mut Record, conn: &Conn, refusal: &Refusal) -> Reply {
+    let front = settings(record.gateway, conn);
+    record.ends_connection |= refusal.close;
+    if refusal.is_worker_failure() && !front.is_some_and(|front| front.answers_failures) {
+        return Reply {
+            status: refusal.status,
+            headers: Fields::default(),
+            body: Body::Stream(Box::new(NoAnswer)),
+        };
     }
-    if front.status_only {
-        let refusal =
-            not_found("only the pool's status and ping pages are answered there (status_only)");
-        if gateway.config.log.error_format != ErrorFormat::Fpm {
-            return Err(refusal);
-        }
-        note_refusal(record, &refusal);
-        return Ok(no_script(record));
+    let mut reply = refusal.script_reply(front.is_some_and(|front| front.proxy_status));
+    if record.head.method == Method::HEAD {
+        reply.body = Body::Empty;
     }
-    check(record, pool)?;
-    let length = record.bytes_in;
-    let put_params = |record: &Record, id, out: &mut Vec<u8>| {
-        let mut params = Params::new(out, id);
-        request::put(record, length, &mut params);
-        params.finish();
-    };
-    let job = Job {
-        client,
-        pool,
-        body: body.as_ref(),
-        put_params,
-    };
-    let started = script::begin(record, &job, None).await?;
-    reply(record, pool, started).await
+    reply
+}
+
+/// Appends the PARAMS records of the request `id`.
+pub(crate) fn put_params(record: &Record, id: u16, out: &mut Vec<u8>) {
+    let mut params = Params::new(out, id);
+    request::put(record, record.bytes_in, &mut params);
+    params.finish();
 }
 
 /// The pool's status or ping page, if the request is for one.
@@ -268,54 +232,14 @@ fn check(record: &Record, pool: &PoolHandle) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A worker's answer, unchanged.
-async fn reply(
-    record: &mut Record,
-    pool: &PoolHandle,
-    mut started: Started,
-) -> Result<Reply, Refusal> {
-    let streams = started.head.streams();
-    let read = match streams {
-        true => Ok(Progress::More),
-        false => poll_fn(|cx| Poll::Ready(started.read_now(cx, RESPONSE_MEMORY))).await,
-    };
-    let Started {
-        run,
-        head,
-        mut output,
-        body_at,
-        stderr,
-    } = started;
-    let headers = Fields::of_script(&output[..body_at]);
-    let body = match read {
-        Ok(Progress::End) => {
-            let mut body = Bytes::from(output);
-            body.advance(body_at);
-            Body::Bytes(body)
-        }
-        Ok(Progress::More) => {
-            output.drain(..body_at);
-            match streams {
-                true => Body::Stream(Box::new(WorkerStream::new(run, output))),
-                false => {
-                    let room = Room {
-                        memory: RESPONSE_MEMORY,
-                        file: MAX_RESPONSE_FILE,
-                        space: &record.gateway.spool_space,
-                    };
-                    Body::Stream(Box::new(ReadAhead::start(run, output, room)))
-                }
-            }
-        }
-        // Nothing was sent yet, so the client can still get an error.
-        Err(failure) => return Err(Box::pin(script::worker_failed(pool, failure)).await),
-    };
-    record.stderr = stderr;
-    Ok(Reply {
-        status: head.status,
-        headers,
-        body,
-    })
+/// A worker's answer, unchanged. `read`: what [`Response::read_ahead`] has found.
+pub(crate) fn reply(record: &mut Record, mut response: Response, read: Option<Progress>) -> Reply {
+    record.stderr = response.stderr.take();
+    Reply {
+        status: response.head.status,
+        headers: Fields::of_script(&response.output[..response.body_at]),
+        body: response.body(record, read, (RESPONSE_MEMORY, MAX_RESPONSE_FILE)),
+    }
 }
 
 /// Neither output nor END_REQUEST is sent, as if a child of PHP-FPM had died: the web server sends its own error.
@@ -329,13 +253,13 @@ impl Stream for NoAnswer {
 }
 
 /// Bodies are kept in memory as far as by default in a site (`body_memory`). The web server limits their size.
-const BODY: BodyLimits = BodyLimits {
+pub(crate) const BODY: BodyLimits = BodyLimits {
     max: u64::MAX,
     memory: 64 * 1024,
 };
 
 /// How much of a response is kept in memory for a slow web server, bytes: the default of a site's `response_memory`.
-const RESPONSE_MEMORY: usize = 256 * 1024;
+pub(crate) const RESPONSE_MEMORY: usize = 256 * 1024;
 
 /// How much of it is kept in a temporary file, bytes: the default of a site's `max_response_file`.
 const MAX_RESPONSE_FILE: u64 = 1 << 30;

@@ -3,8 +3,7 @@
 //! # Life of a request
 //!
 //! ```text
-//! accept ─► carrier (weir_http) ─► exchange: the steps, one function each
-//!                                   │ check_head   a request that HTTP allows
+//! accept ─► carrier (weir_http) ─► exchange: the steps of a request, one function each
 //!                                   │ route        host and path → file | script | reply
 //!                                   ├─ files       conditionals, ranges, sendfile
 //!                                   └─ script      spool ─► dispatch ─► fastcgi ─► cgi head
@@ -12,7 +11,7 @@
 //!                                 answer ─► carrier ─► record ─► access_log
 //! ```
 //!
-//! Requests of a web server in front, over FastCGI, name their script: `fastcgi_front` has their steps, without route.
+//! Requests of a web server in front, over FastCGI, name their script (`fastcgi_front`): they have the same steps, without route.
 //!
 //! There is one reactor (a thread with a runtime of its own) per thread. How many run may follow the load (`reactors`). All
 //! reactors share [`Gateway`], which lives as long as the process, as its pools and rules do. What belongs to a connection

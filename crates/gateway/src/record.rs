@@ -100,6 +100,8 @@ pub(crate) struct Record {
     pub(crate) named: u32,
     /// The request gets no line in the access log.
     pub(crate) silent: bool,
+    /// The connection to the web server in front ends with this request.
+    pub(crate) ends_connection: bool,
     /// Whether its log lines were written.
     logged: bool,
 }
@@ -117,6 +119,8 @@ pub(crate) struct Rare {
     pub(crate) path_translated: Option<Vec<u8>>,
     /// The client's method and target, if a local redirect of a script has replaced those in the head.
     pub(crate) asked: Option<(Method, Target)>,
+    /// How often that was done.
+    pub(crate) redirects: u8,
     /// Fields of scripts that redirected the request with X-Accel-Redirect, which the answer gets, too.
     pub(crate) kept: Option<Fields>,
     /// The codings that the client accepts, if the worker is told something else.
@@ -209,6 +213,7 @@ impl Record {
             noted: None,
             named: 0,
             silent: false,
+            ends_connection: false,
             logged: true,
         }
     }
@@ -248,6 +253,7 @@ impl Record {
             noted,
             named,
             silent,
+            ends_connection,
             logged,
         } = &mut *self;
         for text in [host, path] {
@@ -262,7 +268,7 @@ impl Record {
         *policy = RequestPolicy::default();
         (*dispatched, *bytes_in, *bytes_out) = (0, 0, 0);
         (*retries, *unread, *named) = (0, 0, 0);
-        (*silent, *logged) = (false, true);
+        (*silent, *ends_connection, *logged) = (false, false, true);
         SPARE.with_borrow_mut(|spare| {
             if spare.len() < MOST_SPARE {
                 spare.push(self);

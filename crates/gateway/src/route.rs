@@ -43,7 +43,7 @@ pub use rules::Rules;
 use self::{
     host::HostTable,
     lookup::{OnReactor, OnThread},
-    resolve::{Stop, Walk, Wanted},
+    resolve::{Kept, Stop, Walk, Wanted},
     rewrite::{Query, Rewrite},
     root::{OpenRoot, Roots, trim_slash},
     rules::{Compiler, Space},
@@ -69,8 +69,6 @@ pub struct Router {
 pub struct Site {
     /// Index in the configuration.
     pub index: usize,
-    /// The NAME.
-    pub name: String,
     /// The rules if no route has its own.
     pub rules: &'static Rules,
     /// Where requests without TLS are redirected to; `None`: they are answered.
@@ -97,7 +95,7 @@ pub struct Route {
 
 /// The site and route of a request.
 #[derive(Debug, Clone)]
-pub struct RouteMatch<'r> {
+pub struct RouteMatch<'r, 'h> {
     /// Its site.
     pub site: &'r Site,
     /// The first route of the site that matches path and method.
@@ -105,9 +103,9 @@ pub struct RouteMatch<'r> {
     /// The rules of the route, otherwise of the site.
     pub rules: &'static Rules,
     /// The host: lower case, without port; empty if the client sent none.
-    pub host: Cow<'r, [u8]>,
+    pub host: Cow<'h, [u8]>,
     /// The decoded and normalised path (see `route/path.rs`), after a `rewrite`.
-    pub path: Cow<'r, [u8]>,
+    pub path: Cow<'h, [u8]>,
     /// The query that a `rewrite` has made; `None`: the request's own.
     pub query: Option<Query>,
     /// How many bytes of the path may be a file's path: the part after an encoded slash may not.
@@ -299,13 +297,13 @@ impl Router {
     ///
     /// # Errors
     /// [`Refusal`]: the host is invalid or unknown, or the path is invalid.
-    pub fn find<'r>(
+    pub fn find<'r, 'h>(
         &'r self,
         listener: u16,
-        host: Option<&'r [u8]>,
+        host: Option<&'h [u8]>,
         method: &Method,
-        target_path: &'r [u8],
-    ) -> Result<RouteMatch<'r>, Refusal> {
+        target_path: &'h [u8],
+    ) -> Result<RouteMatch<'r, 'h>, Refusal> {
         let table = self
             .listeners
             .get(usize::from(listener))
@@ -315,31 +313,6 @@ impl Router {
         if !site.takes(method) {
             return Err(Refusal::UnknownMethod);
         }
-        self.find_in(site, host, method, target_path)
-    }
-
-    /// The site for a host (in lower case, without port) that a client of TLS asks for, an index into the configuration's.
-    /// `None`: it asks for none, and gets the default site, if there is one.
-    pub fn site_of(&self, listener: u16, host: Option<&str>) -> Option<usize> {
-        let table = self.listeners.get(usize::from(listener))?;
-        let site = match host {
-            Some(host) => table.find(host.as_bytes()).ok()?,
-            None => table.default_site()?,
-        };
-        Some(self.sites[site].index)
-    }
-
-    /// As [`Self::find`], within a known site: for the local redirect of a script.
-    ///
-    /// # Errors
-    /// [`Refusal`]: the path is invalid.
-    pub fn find_in<'r>(
-        &'r self,
-        site: &'r Site,
-        host: Cow<'r, [u8]>,
-        method: &Method,
-        target_path: &'r [u8],
-    ) -> Result<RouteMatch<'r>, Refusal> {
         let normal = path::normalise(target_path)?;
         let (mut path, mut plain) = (normal.path, normal.plain);
         let mut route = site.route_for(method, &path)?;
@@ -389,33 +362,25 @@ impl Router {
         })
     }
 
-    /// Finds the target of the request's path under its rules. Does not wait if the kernel's caches have the answer.
+    /// The site for a host (in lower case, without port) that a client of TLS asks for, an index into the configuration's.
+    /// `None`: it asks for none, and gets the default site, if there is one.
+    pub fn site_of(&self, listener: u16, host: Option<&str>) -> Option<usize> {
+        let table = self.listeners.get(usize::from(listener))?;
+        let site = match host {
+            Some(host) => table.find(host.as_bytes()).ok()?,
+            None => table.default_site()?,
+        };
+        Some(self.sites[site].index)
+    }
+
+    /// Finds the target of the request's path under its rules; `None` if this would have to wait for the disk:
+    /// [`Self::resolve_on_thread`] must follow.
     ///
     /// `query` has no question mark; it is used in redirects. `now` is the request's time
     /// ([`weir_observe::clock::now`]).
-    pub async fn resolve<'r>(
-        &self,
-        found: &RouteMatch<'r>,
-        method: &Method,
-        query: Option<&str>,
-        now: u64,
-    ) -> Target<'r> {
-        if let Some(target) = self.resolve_now(found, method, query, now) {
-            return target;
-        }
-        let Some(space) = &found.rules.space else {
-            return no_root();
-        };
-        let query = found.query(query);
-        let wanted = found.wanted(method, query.as_deref());
-        let target = self.wait(found.rules, space, &wanted, now).await;
-        found.finish(target, method)
-    }
-
-    /// As [`Self::resolve`]; `None` if it would have to wait for the disk.
     pub fn resolve_now<'r>(
         &self,
-        found: &RouteMatch<'r>,
+        found: &RouteMatch<'r, '_>,
         method: &Method,
         query: Option<&str>,
         now: u64,
@@ -436,6 +401,25 @@ impl Router {
             None => found.rules.unchecked(&wanted, b"").unwrap_or_else(no_root),
         };
         Some(found.finish(target, method))
+    }
+
+    /// As [`Self::resolve_now`], by a thread that may wait. [`RouteMatch::finish`] must follow.
+    pub fn resolve_on_thread<'s>(
+        &'s self,
+        found: &RouteMatch<'_, '_>,
+        method: &Method,
+        query: Option<&str>,
+        now: u64,
+    ) -> impl Future<Output = Target<'static>> + use<'s> {
+        let rules = found.rules;
+        let query = found.query(query);
+        let wanted = found.wanted(method, query.as_deref()).kept();
+        async move {
+            match &rules.space {
+                Some(space) => self.wait(rules, space, wanted, now).await,
+                None => no_root(),
+            }
+        }
     }
 
     /// The file for `X-Accel-Redirect: uri`: the first `accel_redirect` whose prefix `uri` (encoded path; a query is
@@ -499,7 +483,7 @@ impl Router {
         let wanted = Wanted::file(&path);
         match self.try_now(rules, space, &wanted, now) {
             Some(target) => target,
-            None => self.wait(rules, space, &wanted, now).await,
+            None => self.wait(rules, space, wanted.kept(), now).await,
         }
     }
 
@@ -546,13 +530,13 @@ impl Router {
         &self,
         rules: &'static Rules,
         space: &Space,
-        wanted: &Wanted<'_>,
+        wanted: Kept,
         now: u64,
     ) -> Target<'static> {
         let id = space.root.id;
         let known = cache::with(self.number, self.limits, |cache| cache.root(id, now));
         let known = known.map(|root| OpenRoot::clone(&root));
-        let (space, wanted) = (space.clone(), wanted.kept());
+        let space = space.clone();
         let keys = CacheKeys {
             root: id,
             space: space.id,
@@ -669,14 +653,13 @@ fn compile_site(
     }
     Ok(Site {
         index,
-        name: site.name.clone(),
         rules: compiler.rules(&site.settings)?,
         https_redirect: site.https_redirect.clone(),
         routes,
     })
 }
 
-impl<'r> RouteMatch<'r> {
+impl<'r> RouteMatch<'r, '_> {
     /// Requests with the same number are counted together for `rate`.
     pub fn zone(&self) -> u64 {
         let route = self.route.map_or(0, |route| route.zone);
@@ -733,7 +716,7 @@ impl<'r> RouteMatch<'r> {
     }
 
     /// A folder's URL may lead to a file that a route denies by its own name. Then it is denied here as well.
-    fn finish(&self, target: Target<'static>, method: &Method) -> Target<'r> {
+    pub(crate) fn finish(&self, target: Target<'static>, method: &Method) -> Target<'r> {
         let Some(name) = self.name_in_folder(&target) else {
             return target;
         };

@@ -15,7 +15,7 @@ use weir_net::{OpenFile, Socket};
 use super::Fields;
 
 /// An answer before it is sent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reply {
     pub status: StatusCode,
     pub headers: Fields,
@@ -23,9 +23,10 @@ pub struct Reply {
 }
 
 /// Where the bytes of an answer come from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Body {
     /// No bytes.
+    #[default]
     Empty,
     /// The whole body in memory.
     Bytes(Bytes),

@@ -21,7 +21,7 @@ pub(super) struct Outcome {
 /// Checks all that the path of a request demands of its client. If it is asked again, the request is not counted again,
 /// nor if a script has redirected it: nginx counts a request once, too.
 #[cold]
-pub(super) fn check(record: &Record, found: &RouteMatch<'_>) -> Outcome {
+pub(super) fn check(record: &Record, found: &RouteMatch<'_, '_>) -> Outcome {
     let guards = || found.guards().chain(&found.rules.guard);
     let mut outcome = Outcome {
         rate: None,

@@ -3,13 +3,21 @@
 use std::borrow::Cow;
 
 use http::{Method, StatusCode, Uri};
+use weir_config::Settings;
 use weir_http::{Fields, Reply};
 use weir_http1::Name;
 use weir_observe::clock;
 use weir_semantics::path;
 
 use super::{Named, targets::answer_target};
-use crate::{record::Record, refusal::Refusal, route::Rules, script::FileRedirect, trace};
+use crate::{
+    Gateway,
+    cgi::Head,
+    record::Record,
+    refusal::Refusal,
+    route::{Rules, Target},
+    trace,
+};
 
 /// The script wants the answer of another URL of the site, as if it was requested with GET (RFC 3875 §6.2.2).
 pub(super) fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> {
@@ -25,8 +33,18 @@ pub(super) fn redirect_within(record: &mut Record, location: &[u8]) -> Result<()
     rare.asked.get_or_insert(asked);
     // The guards of that URL have not been asked.
     rare.is_admitted = false;
+    rare.redirects += 1;
+    let redirects = rare.redirects;
     trace::step!(record.id, record.head_whole, "redirect", "{}", record.head);
-    Ok(())
+    match redirects > MAX_LOCAL_REDIRECTS {
+        false => Ok(()),
+        true => Err(Refusal::upstream(
+            StatusCode::BAD_GATEWAY,
+            "bad_response",
+            "http_protocol_error",
+            format!("more than {MAX_LOCAL_REDIRECTS} local redirects"),
+        )),
+    }
 }
 
 /// The answer if a script redirects to something that is not a path.
@@ -39,75 +57,133 @@ pub(super) fn no_path(location: &str) -> Refusal {
     )
 }
 
-/// The script wants a file to be sent. `None` if it named another URL of the site, which is requested next.
-pub(super) async fn follow_file_redirect(
-    record: &mut Record,
-    rules: &'static Rules,
-    redirect: &FileRedirect,
+/// A script's answer that names a file, or another URL of the site.
+pub(super) struct FileRedirect {
+    to: Destination,
     status: StatusCode,
+    /// The script's head.
     said: Fields,
-) -> Result<Option<Reply>, Refusal> {
-    let (gateway, now) = (record.gateway, clock::now());
-    // For an answer that is not this file.
-    let earlier = keep(record, &said);
-    let target =
-        match redirect {
-            FileRedirect::Url(url) => {
+    /// What was kept of earlier scripts, for this file.
+    earlier: Option<Fields>,
+    /// The file, once it was looked for. `None`: it is another URL of the site, [`Self::location`].
+    pub(super) target: Option<Target<'static>>,
+}
+
+enum Destination {
+    /// `X-Accel-Redirect`: a URL path below one of `accel_redirect`, or any other of the site.
+    Url(Vec<u8>),
+    /// `X-Sendfile`: a path below one of `sendfile_dirs`.
+    Path(Vec<u8>),
+}
+
+impl FileRedirect {
+    /// The one in this head. The record keeps some of its fields, for an answer that is not a file.
+    pub(super) fn new(record: &mut Record, mut head: Head) -> FileRedirect {
+        let elsewhere = head.elsewhere.take().unwrap_or_default();
+        FileRedirect {
+            to: match elsewhere.accel_redirect {
+                Some(url) => Destination::Url(url),
+                None => Destination::Path(elsewhere.sendfile.unwrap_or_default()),
+            },
+            status: head.status,
+            earlier: keep(record, &head.headers),
+            said: head.headers,
+            target: None,
+        }
+    }
+
+    /// Looks for the file.
+    ///
+    /// # Errors
+    ///
+    /// The script may not name this.
+    pub(super) async fn look(
+        mut self,
+        gateway: &'static Gateway,
+        rules: &'static Rules,
+    ) -> Result<FileRedirect, Refusal> {
+        let (router, now) = (&gateway.router, clock::now());
+        self.target = match &mut self.to {
+            Destination::Url(url) => {
                 let target = internal_target(url).ok_or_else(|| unsafe_url(url))?;
-                match gateway.router.accel_redirect(rules, &target, now).await {
-                    Some(target) => target,
-                    None => return redirect_within(record, &target).map(|()| None),
-                }
+                *url = target.into_owned();
+                router.accel_redirect(rules, url, now).await
             }
-            FileRedirect::Path(path) => gateway
-                .router
-                .sendfile(rules, path, now)
-                .await
-                .ok_or_else(|| {
+            Destination::Path(path) => match router.sendfile(rules, path, now).await {
+                Some(target) => Some(target),
+                None => {
                     let path = String::from_utf8_lossy(path);
-                    let message = format!("X-Sendfile {path:?} is not below sendfile_dirs");
-                    Refusal::upstream(
+                    return Err(Refusal::upstream(
                         StatusCode::BAD_GATEWAY,
                         "bad_response",
                         "http_protocol_error",
-                        message,
-                    )
-                })?,
+                        format!("X-Sendfile {path:?} is not below sendfile_dirs"),
+                    ));
+                }
+            },
         };
-    trace::step!(
-        record.id,
-        record.head_whole,
-        "send file",
-        "{}",
-        Named(&target)
-    );
-    let (mut reply, file) = answer_target(record, target, &rules.settings, Some(&said))?;
-    record.file = file;
-    record.rare_mut().kept = earlier;
-    if reply.status == StatusCode::OK && status != StatusCode::OK {
-        reply.status = status;
+        Ok(self)
     }
-    // The script decides the headers about the meaning of the file, the file those about its bytes. The type is in the
-    // answer or in its parts already.
-    let of_the_file = [
-        Name::ContentLength,
-        Name::ContentRange,
-        Name::ContentType,
-        Name::Etag,
-        Name::LastModified,
-    ];
-    let of_the_script: Vec<_> = (said.iter())
-        .map(|(name, value)| ((Name::of(name), name), value))
-        .filter(|((known, _), _)| !known.is_some_and(|known| of_the_file.contains(&known)))
-        .collect();
-    for (name, _) in &of_the_script {
-        reply.headers.remove(*name);
+
+    /// The URL or path.
+    pub(super) fn location(&self) -> &[u8] {
+        match &self.to {
+            Destination::Url(location) | Destination::Path(location) => location,
+        }
     }
-    for (name, value) in of_the_script {
-        // It was valid in the script's answer.
-        let _ = reply.headers.append(name, value);
+
+    /// The answer with the file that was found.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be sent.
+    pub(super) fn answer(
+        self,
+        record: &mut Record,
+        target: Target<'_>,
+        settings: &Settings,
+    ) -> Result<Reply, Refusal> {
+        let FileRedirect {
+            status,
+            said,
+            earlier,
+            ..
+        } = self;
+        trace::step!(
+            record.id,
+            record.head_whole,
+            "send file",
+            "{}",
+            Named(&target)
+        );
+        let (mut reply, file) = answer_target(record, target, settings, Some(&said))?;
+        record.file = file;
+        record.rare_mut().kept = earlier;
+        if reply.status == StatusCode::OK && status != StatusCode::OK {
+            reply.status = status;
+        }
+        // The script decides the headers about the meaning of the file, the file those about its bytes. The type is in the
+        // answer or in its parts already.
+        let of_the_file = [
+            Name::ContentLength,
+            Name::ContentRange,
+            Name::ContentType,
+            Name::Etag,
+            Name::LastModified,
+        ];
+        let of_the_script: Vec<_> = (said.iter())
+            .map(|(name, value)| ((Name::of(name), name), value))
+            .filter(|((known, _), _)| !known.is_some_and(|known| of_the_file.contains(&known)))
+            .collect();
+        for (name, _) in &of_the_script {
+            reply.headers.remove(*name);
+        }
+        for (name, value) in of_the_script {
+            // It was valid in the script's answer.
+            let _ = reply.headers.append(name, value);
+        }
+        Ok(reply)
     }
-    Ok(Some(reply))
 }
 
 /// Notes the fields that nginx keeps over X-Accel-Redirect. Returns those of earlier scripts.
@@ -205,3 +281,6 @@ const KEPT: [Name; 6] = [
     Name::Expires,
     Name::AcceptRanges,
 ];
+
+/// Maximum number of local redirects for one request; nginx has the same limit.
+const MAX_LOCAL_REDIRECTS: u8 = 10;

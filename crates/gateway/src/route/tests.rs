@@ -476,7 +476,7 @@ fn sites_are_found_by_listener_and_host() {
         let found = router.find(listener, host, &Method::GET, b"/");
         found.map(|found| {
             (
-                found.site.name.as_str(),
+                config.sites[found.site.index].name.as_str(),
                 String::from_utf8(found.host.to_vec()).unwrap(),
             )
         })

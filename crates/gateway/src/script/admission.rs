@@ -1,49 +1,69 @@
 //! A request asks its pool for a worker, waits for it, or learns why it gets none.
 
 use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    task::Poll,
+    path::Path,
+    task::{Context, Poll},
     time::Duration,
 };
 
-use weir_pool::{ShedReason, Stats};
+use http::StatusCode;
+use weir_pool::{RequestId, ShedReason, Stats};
 
-use super::attempt::{Attempt, candidate};
+use super::worker::choice;
 use crate::{
     clock::{self, NEVER},
-    conn::Client,
-    dispatch::{NoTurn, PoolHandle, Turn},
-    own_calls::Candidate,
+    conn::{Client, Conn},
+    dispatch::{Admitted, Ask, Learner, Lease, NoTurn, PoolHandle, QueuePlace, Turn},
+    exchange::BoxFuture,
+    own_calls::{Asker, Candidate},
     policy,
     record::Record,
     refusal::Refusal,
+    route::Script,
     trace,
 };
 
-/// Asks `pool` for a worker, as soon as it is the turn of the request (`serialize_by`).
-///
-/// # Errors
-///
-/// The answer if it does not get its turn.
-pub(super) async fn admit(
-    record: &mut Record,
-    client: &Client,
-    pool: &'static PoolHandle,
-) -> Result<Attempt, Refusal> {
-    // Also while it waits for its turn.
-    client.watch_client();
-    trace_queue(record, pool);
-    let (key, learner) = policy::serial(record, pool);
-    let turn = match key {
-        0 => None,
-        // Boxed: without `serialize_by` no waiting request should reserve this memory.
-        key => Box::pin(take_turn(record, client, pool, key, learner.is_some())).await?,
-    };
-    Ok(Attempt::new(record, client, pool, (turn, learner)))
+/// The answer to a request for a script that nobody runs.
+#[cold]
+pub(crate) fn no_pool(record: &Record) -> Refusal {
+    let script = record.script.as_deref().map(Script::filename);
+    let script = script.unwrap_or(Path::new(""));
+    Refusal::client(
+        StatusCode::FORBIDDEN,
+        "forbidden",
+        format!("{}: the site has no pool", script.display()),
+    )
 }
 
-pub(super) fn trace_queue(record: &Record, pool: &PoolHandle) {
+/// Refuses requests for scripts that crash their workers again and again.
+pub(crate) fn refuse_what_crashes(
+    record: &Record,
+    pool: &'static PoolHandle,
+) -> Result<(), Refusal> {
+    let script = record
+        .script
+        .as_ref()
+        .map_or(&b""[..], |script| &script.filename);
+    let uri = record.uri();
+    pool.may_run(script, uri).map_err(|crashing| {
+        let message = match pool.say_refusal() {
+            None => String::new(),
+            Some(_) => format!(
+                "{} has crashed {} workers: refused, tried again in {} s (crash_limit, crash_pause)",
+                crashing.path, crashing.crashes, crashing.seconds
+            ),
+        };
+        Refusal::upstream(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "crashing",
+            "destination_unavailable",
+            message,
+        )
+        .retry_after(crashing.seconds.max(1))
+    })
+}
+
+pub(crate) fn trace_queue(record: &Record, pool: &PoolHandle) {
     trace::step!(
         record.id,
         record.head_whole,
@@ -55,9 +75,159 @@ pub(super) fn trace_queue(record: &Record, pool: &PoolHandle) {
     );
 }
 
+/// Asks the pool for a worker.
+pub(crate) fn admit(record: &mut Record, client: &Client, pool: &'static PoolHandle) -> Admitted {
+    let ask = Ask {
+        id: RequestId(record.id),
+        home: client.conn.home,
+        deadline: record.policy.deadline,
+        priority: record.policy.priority,
+        client: record.policy.client,
+        session: policy::session(record, pool),
+        choice: choice(record, pool),
+    };
+    let mut wait = record.wait;
+    let admitted = pool.admit(&ask, &mut wait);
+    record.wait = wait;
+    admitted
+}
+
+/// The turn of a request among those with its key, and what its end will show about its script.
+pub(crate) type SessionTurn = (Option<Turn>, Option<Learner>);
+
+/// A request in its pool's queue.
+pub(crate) struct Queued {
+    place: QueuePlace,
+    /// Set if the client may be a worker: a call of a worker's own script needs a worker while another worker waits for
+    /// it.
+    caller: Option<Candidate>,
+    turn: Option<Turn>,
+    learner: Option<Learner>,
+}
+
+impl Queued {
+    pub(crate) fn new(
+        record: &Record,
+        client: &Client,
+        place: QueuePlace,
+        (turn, learner): SessionTurn,
+    ) -> Queued {
+        let has_workers = record.pool.is_some_and(PoolHandle::has_workers);
+        let looks = has_workers && record.params.is_none();
+        let caller = looks.then(|| candidate(record, &client.conn));
+        Queued {
+            place,
+            caller: caller.flatten(),
+            turn,
+            learner,
+        }
+    }
+
+    /// Ready when it gets a worker, or is refused.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        record: &mut Record,
+    ) -> Poll<Result<Lease, ShedReason>> {
+        let lease = self.place.poll(cx, &mut record.wait, self.caller.as_ref());
+        lease.map_ok(|mut lease| {
+            (lease.turn, lease.learner) = (self.turn.take(), self.learner);
+            lease
+        })
+    }
+}
+
+/// A request that waits until no other one with its key runs (`serialize_by`).
+pub(crate) struct Serialized {
+    pool: &'static PoolHandle,
+    turn: BoxFuture<Result<Turn, NoTurn>>,
+    caller: Option<Candidate>,
+    learner: Option<Learner>,
+    /// Since when it waits ([`clock::now`]).
+    since: u64,
+}
+
+impl Serialized {
+    /// `learner`: weir has found out by itself that the script holds the lock of its session. Then a call of a worker takes
+    /// no turn: its caller may have closed the session by now, and waits.
+    pub(crate) fn new(
+        record: &Record,
+        client: &Client,
+        pool: &'static PoolHandle,
+        (key, learner): (u64, Option<Learner>),
+    ) -> Serialized {
+        let looks = learner.is_some() && record.params.is_none();
+        Serialized {
+            pool,
+            turn: Box::pin(pool.turn(key, record.policy.deadline)),
+            caller: looks.then(|| candidate(record, &client.conn)).flatten(),
+            learner,
+            since: clock::now(),
+        }
+    }
+
+    /// Ready when it has its turn, or needs none.
+    ///
+    /// # Errors
+    ///
+    /// The answer if it waits too long.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        record: &mut Record,
+    ) -> Poll<Result<SessionTurn, Refusal>> {
+        let taken = match self.turn.as_mut().poll(cx) {
+            Poll::Ready(turn) => turn.map(Some),
+            Poll::Pending if self.caller.as_ref().and_then(Candidate::call).is_some() => Ok(None),
+            Poll::Pending => return Poll::Pending,
+        };
+        let waited = clock::now().saturating_sub(self.since);
+        record.rare_mut().earlier.waited += waited;
+        Poll::Ready(match taken {
+            Ok(turn) => Ok((turn, self.learner)),
+            Err(why) => Err(no_turn(self.pool, &why, waited)),
+        })
+    }
+}
+
+/// The request begins to wait, and may be a call of a worker. `None`: it is none.
+fn candidate(record: &Record, conn: &Conn) -> Option<Candidate> {
+    if !conn.source.may_be_worker(record.named) {
+        return None;
+    }
+    let asker = Asker {
+        source: conn.source.clone(),
+        named: record.named,
+    };
+    let waker = conn.waker()?;
+    Some(record.gateway.may_call(asker, record.id, waker))
+}
+
+#[cold]
+fn no_turn(pool: &PoolHandle, why: &NoTurn, waited: u64) -> Refusal {
+    let (reason, what) = match why {
+        NoTurn::Full(count) => (
+            ShedReason::QueueFull,
+            format!("{count} requests with the same key are already waiting (serialize_queue)"),
+        ),
+        NoTurn::TimedOut | NoTurn::Late => (
+            ShedReason::QueueTimeout,
+            format!(
+                "waited {} s for another request with the same key (serialize_by)",
+                seconds(waited)
+            ),
+        ),
+    };
+    let message = match pool.say_refusal() {
+        None => String::new(),
+        Some(_) => what,
+    };
+    Refusal::shed(reason, pool.retry_after(), message)
+}
+
 /// The answer to a request that gets no worker.
 #[cold]
-pub(super) fn refusal(record: &Record, pool: &'static PoolHandle, reason: ShedReason) -> Refusal {
+pub(crate) fn no_worker(record: &Record, pool: &'static PoolHandle, reason: ShedReason) -> Refusal {
     if record.wait.is_some_and(|wait| wait.stuck) {
         return refuse_own_call(pool);
     }
@@ -70,60 +240,6 @@ pub(super) fn refusal(record: &Record, pool: &'static PoolHandle, reason: ShedRe
         ),
     };
     Refusal::shed(reason, pool.retry_after(), message)
-}
-
-/// Waits until no other request with its key runs. `learned`: weir has found out by itself that the script holds the lock
-/// of its session. Then a call of a worker takes no turn: its caller may have closed the session by now, and waits.
-///
-/// # Errors
-///
-/// The answer if it waits too long.
-async fn take_turn(
-    record: &mut Record,
-    client: &Client,
-    pool: &'static PoolHandle,
-    key: u64,
-    learned: bool,
-) -> Result<Option<Turn>, Refusal> {
-    let began = clock::now();
-    let looks = learned && record.params.is_none();
-    let caller = looks.then(|| candidate(record, &client.conn)).flatten();
-    let deadline = record.policy.deadline;
-    let taking = async {
-        let mut turn = pin!(pool.turn(key, deadline));
-        poll_fn(|cx| match turn.as_mut().poll(cx) {
-            Poll::Ready(turn) => Poll::Ready(turn.map(Some)),
-            Poll::Pending if caller.as_ref().and_then(Candidate::call).is_some() => {
-                Poll::Ready(Ok(None))
-            }
-            Poll::Pending => Poll::Pending,
-        })
-        .await
-    };
-    let taken = taking.await;
-    drop(caller);
-    let waited = clock::now().saturating_sub(began);
-    record.rare_mut().earlier.waited += waited;
-    taken.map_err(|why| {
-        let (reason, what) = match why {
-            NoTurn::Full(count) => (
-                ShedReason::QueueFull,
-                format!("{count} requests with the same key are already waiting (serialize_queue)"),
-            ),
-            NoTurn::TimedOut | NoTurn::Late => (
-                ShedReason::QueueTimeout,
-                format!(
-                    "waited {} s for another request with the same key (serialize_by)",
-                    seconds(waited)
-                ),
-            ),
-        };
-        let message = match pool.say_refusal() {
-            None => String::new(),
-            Some(_) => what,
-        };
-        Refusal::shed(reason, pool.retry_after(), message)
-    })
 }
 
 /// The answer to a call of a worker that no worker can ever serve.
@@ -139,7 +255,7 @@ fn refuse_own_call(pool: &PoolHandle) -> Refusal {
         ),
     };
     Refusal::upstream(
-        http::StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::SERVICE_UNAVAILABLE,
         "self_call",
         "destination_unavailable",
         message,

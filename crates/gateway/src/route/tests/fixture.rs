@@ -11,6 +11,23 @@ use weir_config::{Config, Settings};
 
 use super::*;
 
+impl Router {
+    /// The target, whether it takes a thread to find it or not.
+    pub(super) async fn resolve<'r>(
+        &self,
+        found: &RouteMatch<'r, '_>,
+        method: &Method,
+        query: Option<&str>,
+        now: u64,
+    ) -> Target<'r> {
+        if let Some(target) = self.resolve_now(found, method, query, now) {
+            return target;
+        }
+        let target = self.resolve_on_thread(found, method, query, now).await;
+        found.finish(target, method)
+    }
+}
+
 /// A site of its own in a temporary folder.
 pub(super) struct Fixture {
     pub(super) root: PathBuf,
@@ -97,7 +114,7 @@ impl Fixture {
     /// With nothing known, again with what is known then, and on a thread that may wait.
     pub(super) fn both_ways<'r>(
         &self,
-        found: &RouteMatch<'r>,
+        found: &RouteMatch<'r, '_>,
         method: &Method,
         query: Option<&str>,
     ) -> Vec<Target<'r>> {
@@ -111,7 +128,7 @@ impl Fixture {
             .filter(|_| found.route.is_none())
             .map(|space| {
                 let wanted = found.wanted(method, rewritten);
-                let target = wait_for(self.router.wait(found.rules, space, &wanted, now));
+                let target = wait_for(self.router.wait(found.rules, space, wanted.kept(), now));
                 found.finish(target, method)
             });
         let mut targets: Vec<_> = waiting.into_iter().collect();
