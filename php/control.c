@@ -210,7 +210,8 @@ static void in_fork(void)
 	}
 }
 
-static void start_thread(void)
+/* Returns 0, or an error: the user may have as many processes as he may. */
+static int start_thread(void)
 {
 	/* Static: the last thread that leaves the barrier uses it after the other thread has returned. */
 	static pthread_barrier_t started;
@@ -225,13 +226,13 @@ static void start_thread(void)
 	pthread_t thread;
 	int error = pthread_create(&thread, &attributes, run, &started);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (error) {
-		die(EXIT_SYSTEM, "weir-php: cannot start the control thread: %s", strerror(error));
-	}
-	pthread_barrier_wait(&started);
 	pthread_attr_destroy(&attributes);
-	has_thread = true;
-	quiet_start();
+	if (!error) {
+		pthread_barrier_wait(&started);
+		has_thread = true;
+		quiet_start();
+	}
+	return error;
 }
 
 void control_start(const struct pool_config *config, int pipe)
@@ -244,12 +245,18 @@ void control_start(const struct pool_config *config, int pipe)
 	/* An application boots before its first request. */
 	if (config->worker) {
 		late = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-		start_thread();
+		int error = start_thread();
+		if (error) {
+			die(EXIT_SYSTEM, "weir-php: cannot start the control thread: %s", strerror(error));
+		}
 	}
 }
 
-void control_await_first(int stream)
+void control_await(int stream)
 {
+	if (has_thread || atomic_load(&stopping)) {
+		return;
+	}
 	struct pollfd events[] = {
 		{.fd = stream, .events = POLLIN},
 		{.fd = orders, .events = POLLIN},
@@ -270,8 +277,10 @@ bool control_may_wait(void)
 
 void control_has_request(void)
 {
-	if (!has_thread) {
-		start_thread();
+	int error = has_thread ? 0 : start_thread();
+	if (error) {
+		say("weir-php: cannot start the control thread: %s; the slow log cannot tell where this request is",
+		    strerror(error));
 	}
 	atomic_store(&waiting, false);
 }

@@ -19,8 +19,8 @@ void control_take_signals(void);
 /* `orders` is the read end of the pipe. */
 void control_start(const struct pool_config *config, int orders);
 
-/* Waits until something of the first request has arrived, or the stream has ended. Call it after control_may_wait(). */
-void control_await_first(int stream);
+/* Without the thread, waits until something of a request has arrived, or the stream has ended. Call it after control_may_wait(). */
+void control_await(int stream);
 
 /*
  * Call this before the worker waits for a request: there is no script to trace. Returns false if the worker should end

@@ -202,13 +202,15 @@ int worker_run(const struct pool_config *config, int stream, int orders)
 	}
 	zend_first_try {
 		/* A new worker is idle without a report: its first request may have arrived before the order to stop. */
-		if (control_may_wait()) {
-			control_await_first(stream);
-		} else {
+		if (!control_may_wait()) {
 			stream_stop();
 		}
 		bool more = true;
-		while (more && stream_next_request()) {
+		while (more) {
+			control_await(stream);
+			if (!stream_next_request()) {
+				break;
+			}
 			control_has_request();
 			more = serve_one(config);
 		}

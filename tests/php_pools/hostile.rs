@@ -99,6 +99,20 @@ fn processes_that_a_script_starts_without_end_are_limited_and_keep_no_other_pool
     });
 }
 
+/// Its master and the worker are all the processes that this user may have.
+#[test]
+fn a_worker_that_cannot_have_a_second_thread_answers_all_the_same() {
+    if !goes_on_as_root() {
+        return;
+    }
+    let one = "runtime = \"php\"\nuser = \"uucp\"\npm = \"static\"\nmax_children = 1\nrlimit_processes = 2\n";
+    let weir = setup("").pool(one).start();
+    let first = weir.get("/pid.php").expect(200).text();
+    weir.wait_for_error(&["pool=app", "cannot start the control thread"]);
+    let second = weir.request("POST", "/pid.php", &[], b"x").expect(200);
+    assert_eq!(second.text(), first);
+}
+
 #[test]
 fn responses_to_clients_that_do_not_read_leave_room_for_the_uploads_of_others() {
     let first = setup("pm = \"ondemand\"\n")

@@ -7,8 +7,8 @@
 //! The order:
 //!
 //! 1. New sockets, logs and the pid file are opened. What holds them closes them again if the reload fails.
-//! 2. Masters that change are booted and warmed.
-//! 3. The next gateway is started, and reports that it is ready.
+//! 2. Masters that change are booted and warmed. The next gateway is started, and reads the configuration meanwhile.
+//! 3. The next gateway gets the sockets, and reports that it is ready.
 //! 4. Only now changes what others see: certificates that weir makes, rights and backlogs of kept sockets, the pid file
 //!    (`Manager::put_in_force`).
 //! 5. The earlier gateway drains: it serves what is in its accept queues, then closes them. It gives its idle connections without TLS
