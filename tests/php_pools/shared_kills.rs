@@ -73,7 +73,16 @@ fn killing_at_random_loses_no_request_that_can_be_run_again() {
         lost.len()
     );
     assert!(all.len() > 40 && of_masters > 0 && of_templates > 0);
-    assert!(lost.is_empty(), "{lost:?} of {}", all.len());
+    // What cannot be run again: a worker was killed between the two parts of its answer, which follow each other within microseconds.
+    let cut = weir
+        .stderr()
+        .matches("before the end of the response")
+        .count();
+    assert!(
+        lost.len() == cut && cut <= of_masters / 50,
+        "{lost:?} of {}, {cut} cut",
+        all.len()
+    );
     for (host, _) in names {
         ask(&weir, host, "/pid.php");
     }
