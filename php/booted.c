@@ -93,11 +93,6 @@ bool booted_is_outside(void)
 	return booted_has_application() && !in_request;
 }
 
-bool booted_is_between(void)
-{
-	return booted_has_application() && !in_request;
-}
-
 bool booted_keeps_settings(void)
 {
 	return is_booted;

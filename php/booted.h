@@ -42,11 +42,8 @@ bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cac
 /* Whether the pool has such an application. */
 bool booted_has_application(void);
 
-/* Whether PHP's output belongs to no request, and goes to the log. */
+/* Whether the script of such an application runs without a request, at the boot or between two: PHP's output goes to the log. */
 bool booted_is_outside(void);
-
-/* Whether the script of such an application runs without a request: at the boot, or between two requests. */
-bool booted_is_between(void);
 
 /* Whether the settings of the script's folder were applied at the boot. */
 bool booted_keeps_settings(void);

@@ -28,7 +28,6 @@ enum told {
 	TOLD_FORKED = 3,
 	TOLD_EXITED = 4,
 	TOLD_FORK_FAILED = 5,
-	TOLD_WARNING = 6,
 	TOLD_BOOTED = 7,
 	TOLD_OPCACHE_IS_FULL = 8,
 	TOLD_DECLINED = 9,
@@ -116,11 +115,6 @@ void tell_ready(int channel, const char *inputs)
 void tell_failed(int channel, const char *why)
 {
 	tell_text(channel, TOLD_FAILED, why);
-}
-
-void tell_warning(int channel, const char *text)
-{
-	tell_text(channel, TOLD_WARNING, text);
 }
 
 void tell_forked(int channel, uint32_t number, pid_t pid)

@@ -34,7 +34,6 @@ void tell_failed(int channel, const char *why);
 void tell_forked(int channel, uint32_t number, pid_t pid);
 void tell_exited(int channel, uint32_t number, pid_t pid, int status);
 void tell_fork_failed(int channel, uint32_t number, int error);
-void tell_warning(int channel, const char *text);
 void tell_booted(int channel, uint32_t number);
 void tell_opcache_is_full(int channel);
 void tell_declined(int channel, uint32_t number, const char *why);

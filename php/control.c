@@ -42,14 +42,6 @@ static atomic_bool stopping, waiting, late_is_set;
 /* Whether this process is a worker, and has the control thread. */
 static bool is_worker, has_thread;
 
-static void stop(void)
-{
-	atomic_store(&stopping, true);
-	if (atomic_load(&waiting)) {
-		stream_stop();
-	}
-}
-
 /* Returns false if the master is gone. */
 static bool hear_orders(void)
 {
@@ -59,9 +51,7 @@ static bool hear_orders(void)
 		return errno == EINTR || errno == EAGAIN;
 	}
 	for (ssize_t at = 0; at < count; at++) {
-		if (bytes[at] == CONTROL_STOP) {
-			stop();
-		} else if (bytes[at] == CONTROL_TRACE && !atomic_load(&waiting)) {
+		if (bytes[at] == CONTROL_TRACE && !atomic_load(&waiting)) {
 			trace_write();
 		}
 	}
@@ -159,8 +149,12 @@ static void on_quit(int number)
 {
 	(void)number;
 	/* A zygote has no request, and its workers must not inherit the order. */
-	if (is_worker) {
-		stop();
+	if (!is_worker) {
+		return;
+	}
+	atomic_store(&stopping, true);
+	if (atomic_load(&waiting)) {
+		stream_stop();
 	}
 }
 
@@ -270,7 +264,7 @@ void control_await(int stream)
 
 bool control_may_wait(void)
 {
-	/* stop() uses the opposite order, so at least one of the two sees the other's change. */
+	/* on_quit() uses the opposite order, so at least one of the two sees the other's change. */
 	atomic_store(&waiting, true);
 	return !atomic_load(&stopping);
 }

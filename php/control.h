@@ -10,8 +10,8 @@
 
 #include "config.h"
 
-/* The orders that the master writes to a worker's pipe, one byte each. */
-enum control_order { CONTROL_TRACE = 't', CONTROL_STOP = 's' };
+/* The only order that the master writes to a worker's pipe: write the stack to the slow log. */
+#define CONTROL_TRACE 't'
 
 /* Handles the signals that other processes may send. Call it before PHP starts a request. */
 void control_take_signals(void);
@@ -24,7 +24,7 @@ void control_await(int stream);
 
 /*
  * Call this before the worker waits for a request: there is no script to trace. Returns false if the worker should end
- * instead. If the order to end arrives while the worker waits, the stream ends for the worker, but it still answers
+ * instead, because of SIGQUIT. If the signal arrives while the worker waits, the stream ends for the worker, but it still answers
  * requests that have already arrived.
  */
 bool control_may_wait(void);

@@ -21,7 +21,7 @@
 PHP_FUNCTION(fastcgi_finish_request)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	if (booted_is_between() || stream_ended()) {
+	if (booted_is_outside() || stream_ended()) {
 		RETURN_FALSE;
 	}
 	php_output_end_all();
@@ -67,7 +67,7 @@ static void read_whole_body(void)
 static PHP_FUNCTION(fpm_get_status)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	if (booted_is_between()) {
+	if (booted_is_outside()) {
 		RETURN_FALSE;
 	}
 	read_whole_body();

@@ -298,17 +298,6 @@ static void fork_child(const struct packet *packet)
 	tell_forked(channel, number, pid);
 }
 
-static void order_worker(const struct child *child, enum control_order order)
-{
-	char byte = (char)order;
-	if (write(child->orders, &byte, 1) < 0 && errno != EAGAIN && errno != EPIPE) {
-		say("weir-php: cannot send a command to worker %d: %s", (int)child->pid, strerror(errno));
-	}
-}
-
-/* This number sends SIGTERM itself. The number SIGTERM orders a worker to stop (CONTROL_STOP). */
-#define NUMBER_TERMINATE 0
-
 static void signal_child(const struct packet *packet)
 {
 	if (packet->length < 5) {
@@ -319,11 +308,6 @@ static void signal_child(const struct packet *packet)
 		return;
 	}
 	int number = packet->body[4];
-	if (number == SIGTERM && child->orders >= 0 && child->kind != CHILD_ZYGOTE) {
-		order_worker(child, CONTROL_STOP);
-		return;
-	}
-	number = number == NUMBER_TERMINATE ? SIGTERM : number;
 	if (child->pid) {
 		kill(child->pid, number);
 	} else {
@@ -337,8 +321,12 @@ static void trace_child(const struct packet *packet)
 		die(EXIT_PROTOCOL, "weir-php: the manager sent an invalid TRACE message");
 	}
 	struct child *child = child_of(get_u32(packet->body));
-	if (child && child->orders >= 0 && child->kind != CHILD_ZYGOTE) {
-		order_worker(child, CONTROL_TRACE);
+	if (!child || child->orders < 0 || child->kind == CHILD_ZYGOTE) {
+		return;
+	}
+	char order = CONTROL_TRACE;
+	if (write(child->orders, &order, 1) < 0 && errno != EAGAIN && errno != EPIPE) {
+		say("weir-php: cannot send a command to worker %d: %s", (int)child->pid, strerror(errno));
 	}
 }
 

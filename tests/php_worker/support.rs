@@ -138,7 +138,6 @@ pub enum Told {
     Forked { number: u32, pid: u32 },
     Exited { number: u32, pid: u32, end: End },
     ForkFailed { number: u32, error: u32 },
-    Warning(String),
     Booted(u32),
 }
 
@@ -346,7 +345,6 @@ impl Master {
                 number: number(0),
                 error: number(4),
             },
-            6 => Told::Warning(text()),
             7 => Told::Booted(number(0)),
             other => panic!("a message of type {other}"),
         }

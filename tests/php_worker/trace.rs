@@ -190,7 +190,7 @@ fn a_trace_of_an_idle_worker_or_without_a_slow_log_is_nothing() {
     let mut worker = master.worker();
     assert_eq!(worker.get(&site, "/a.php").body(), "1");
     master.trace(&worker);
-    master.signal(&worker, 15);
+    master.signal(&worker, crate::workers::QUIT);
     assert_eq!(master.end_of(&worker), End::Code(0));
     assert!(!poll::readable(&[log.as_fd()], Some(std::time::Duration::ZERO)).unwrap()[0]);
 

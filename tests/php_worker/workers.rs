@@ -13,6 +13,9 @@ use std::{
 use super::support::*;
 use weir_test::goes_on_as_root;
 
+/// SIGQUIT: a worker ends after its request, as in PHP-FPM.
+pub const QUIT: u8 = 3;
+
 /// Reports that it runs, and waits until it may end.
 const WAITING: &str = "<?php touch(__DIR__ . '/started'); while (!file_exists(__DIR__ . '/go')) usleep(1000); echo 'done';";
 
@@ -20,16 +23,12 @@ const WAITING: &str = "<?php touch(__DIR__ . '/started'); while (!file_exists(__
 fn an_idle_worker_that_is_asked_to_stop_ends() {
     let site = Scripts::new();
     let master = Master::start(&site.config());
-    let mut worker = master.worker();
-    master.signal(&worker, 15);
-    assert_eq!(master.end_of(&worker), End::Code(0));
-    assert_eq!(worker.next(), None);
-
     site.script("a.php", "<?php echo 1;");
     let mut worker = master.worker();
     worker.get(&site, "/a.php");
-    master.signal(&worker, 15);
+    master.signal(&worker, QUIT);
     assert_eq!(master.end_of(&worker), End::Code(0));
+    assert_eq!(worker.next(), None);
 }
 
 #[test]
@@ -40,10 +39,10 @@ fn a_busy_worker_that_is_asked_to_stop_answers_first_and_is_not_ready_again() {
     let mut worker = master.worker();
     worker.send(&Request::get(&site, "/a.php"));
     wait_until("it runs", || site.path("started").exists());
-    master.signal(&worker, 15);
+    master.signal(&worker, QUIT);
     // When a later order has been carried out, the first one has been, too.
     let other = master.worker();
-    master.signal(&other, 15);
+    master.signal(&other, 9);
     master.end_of(&other);
     assert!(is_alive(worker.pid));
     site.script("go", "");
@@ -64,9 +63,10 @@ fn a_request_that_has_come_before_the_order_to_stop_is_answered() {
     let master = Master::start(&site.config());
     for _ in 0..20 {
         let mut worker = master.worker();
+        worker.get(&site, "/a.php");
         master.signal(&worker, 19);
         worker.send(&Request::get(&site, "/a.php"));
-        master.signal(&worker, 15);
+        master.signal(&worker, QUIT);
         master.signal(&worker, 18);
         let mut body = String::new();
         while let Some(record) = worker.next() {
@@ -90,24 +90,6 @@ fn a_worker_can_be_killed_in_a_script() {
     master.signal(&worker, 9);
     assert_eq!(master.end_of(&worker), End::Signal(9));
     assert_eq!(worker.next(), None);
-}
-
-#[test]
-fn an_order_to_stop_does_not_wake_a_script_that_sleeps() {
-    let site = Scripts::new();
-    site.script(
-        "a.php",
-        "<?php touch(__DIR__ . '/started'); $start = hrtime(true); $left = sleep(1);
-         var_export([$left, hrtime(true) - $start >= 1e9]);",
-    );
-    let master = Master::start(&site.config());
-    let mut worker = master.worker();
-    worker.send(&Request::get(&site, "/a.php"));
-    wait_until("it runs", || site.path("started").exists());
-    master.signal(&worker, 15);
-    let answer = worker.next().unwrap();
-    let text = String::from_utf8_lossy(&answer.content).into_owned();
-    assert!(text.contains("0 => 0,\n  1 => true,"), "{text}");
 }
 
 #[test]

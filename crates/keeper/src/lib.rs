@@ -148,10 +148,8 @@ impl<'a> Keeper<'a> {
                 failed(in_key, message)
             })
         };
-        let (chain, mut key) = (read(chain, false)?, read(key, true)?);
-        let pair = Pair::read(&chain, &key);
-        key.fill(0);
-        let pair = pair.map_err(|wrong| failed(wrong.in_key, wrong.message))?;
+        let (chain, key) = (read(chain, false)?, read(key, true)?);
+        let pair = Pair::read(&chain, &key).map_err(|wrong| failed(wrong.in_key, wrong.message))?;
         self.keys.put(number, pair.key);
         Ok(FromKeeper::Loaded {
             number,

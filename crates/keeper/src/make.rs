@@ -43,9 +43,7 @@ pub(crate) fn make(order: Order<OwnedFd>, now: u64) -> Result<Vec<u8>, String> {
                 .into_bytes()
         }
     };
-    let mut text = key.serialize_pem().into_bytes();
-    let written = File::from(order.key).write_all(&text);
-    text.fill(0);
+    let written = File::from(order.key).write_all(key.serialize_pem().as_bytes());
     written.map_err(|error| format!("its key cannot be written: {error}"))?;
     Ok(public)
 }
@@ -121,12 +119,11 @@ fn valid(params: &mut CertificateParams, now: u64, days: u32) {
 }
 
 fn read_key(file: &OwnedFd) -> Result<KeyPair, String> {
-    let mut bytes = memory::read(file.as_fd(), MAX_FILE)
+    let bytes = memory::read(file.as_fd(), MAX_FILE)
         .map_err(|error| format!("the authority's key cannot be read: {error}"))?;
     let key = std::str::from_utf8(&bytes)
         .ok()
         .and_then(|text| KeyPair::from_pem(text).ok());
-    bytes.fill(0);
     key.ok_or_else(|| "the authority's key is not a private key (PEM)".to_owned())
 }
 

@@ -257,7 +257,7 @@ impl Masters {
 
     /// Ends one of its processes by SIGTERM.
     pub(super) fn terminate(&mut self, id: MasterId, number: u32) {
-        self.send(id, &Order::Signal(number, wire::TERMINATE), Vec::new());
+        self.send(id, &Order::Signal(number, SIGTERM), Vec::new());
     }
 
     /// Kills one of its processes.
@@ -510,8 +510,9 @@ fn of_this_build(program: &Program, ready: &Report) -> Result<(), String> {
 const ENDED_BEFORE: &str =
     "the process that loads PHP for several pools has ended before it forked this pool's master";
 
-/// SIGKILL of Linux.
+/// Numbers of Linux.
 const SIGKILL: u8 = 9;
+const SIGTERM: u8 = 15;
 
 /// How long a template may take to fork a master. It needs some milliseconds.
 const BIRTH_LIMIT: Duration = Duration::from_secs(5);

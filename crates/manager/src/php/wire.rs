@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | 1 CONFIG | keys and values; the first is the protocol's number | the slow log; the variables that PHP starts with | starts PHP, enters the chroot, gives up capabilities; comes first, and once |
 //! | 2 FORK | number, kind: 0 worker, 1 list, 2 warm (with the paths that have changed), 3 zygote, 4 worker of a zygote (with the zygote's number) | 0, 4: the worker's stream, output and error; 3: a socket that is open as long as the zygote is wanted, output and error; 1, 2: the list, a file in memory | forks a process, or lets the zygote fork it |
-//! | 3 SIGNAL | number, signal | | SIGTERM: the process ends after its request; 0: SIGTERM is sent; any other signal is sent as it is |
+//! | 3 SIGNAL | number, signal | | sends the signal to the process |
 //! | 4 TRACE | number | | the worker writes its PHP stack to the slow log |
 //! | end of the channel | | | kills its workers and ends |
 //!
@@ -18,7 +18,6 @@
 //! | 3 FORKED | number, process id | |
 //! | 4 EXITED | number, process id, exit code or signal | |
 //! | 5 FORK_FAILED | number, errno | |
-//! | 6 WARNING | text | for the log |
 //! | 7 BOOTED | number | the application of that worker or zygote is booted |
 //! | 8 OPCACHE_IS_FULL | | OPcache waits until no process uses its memory |
 //! | 9 DECLINED | number, text | that zygote cannot be forked, and ends |
@@ -39,8 +38,7 @@ pub(super) enum Order<'a> {
     Config(&'a [(&'static str, Vec<u8>)]),
     /// Fork a process with this number; its descriptors are attached.
     Fork(u32, Task<'a>),
-    /// Send a signal to a process; [`TERMINATE`] for SIGTERM, because the number of SIGTERM makes a worker end after
-    /// its request.
+    /// Send a signal to a process.
     Signal(u32, u8),
     /// A worker must write its position to the slow log.
     Trace(u32),
@@ -64,9 +62,6 @@ pub(crate) enum Task<'a> {
     /// As [`Work`](Self::Work), forked from the zygote with this number.
     WorkOf(u32),
 }
-
-/// See [`Order::Signal`].
-pub(super) const TERMINATE: u8 = 0;
 
 /// From a master.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,8 +104,6 @@ pub(crate) enum Report {
         /// The kernel's error.
         errno: i32,
     },
-    /// A warning for the operator.
-    Warning(String),
     /// A worker has booted its application, and waits for requests.
     Booted {
         /// Its number.
@@ -255,7 +248,6 @@ impl Report {
                     errno: number(4).cast_signed(),
                 })
             }
-            6 => Ok(Self::Warning(text(body))),
             7 => {
                 numbers(4)?;
                 Ok(Self::Booted { number: number(0) })
@@ -435,6 +427,7 @@ mod tests {
             b"\x07",
             b"\x08x",
             b"\x09\0\0\0",
+            b"\x06x",
             b"\x0a",
             b"\0",
         ] {
@@ -452,7 +445,7 @@ mod tests {
             let mut packet = vec![kind];
             packet.extend(body.repeat(times));
             match Report::decode(&packet) {
-                Ok(Report::Failed(text) | Report::Warning(text) | Report::Declined { why: text, .. }) => {
+                Ok(Report::Failed(text) | Report::Declined { why: text, .. }) => {
                     prop_assert!(text.len() <= 3 * MAX_TEXT);
                 }
                 Ok(Report::Ready {

@@ -445,9 +445,6 @@ impl Pool {
                     next.until = context.now + LAST_WORDS;
                 }
             }
-            Report::Warning(text) if is_next || php.current == Some(id) => {
-                tell!(warning, about_pool(&self.name), "{text}");
-            }
             Report::OpcacheIsFull if php.current == Some(id) && php.may_look() => {
                 let is_new = context.now.saturating_duration_since(php.since) < OPCACHE_PAUSE;
                 if php.spec.boot_limit.is_some() && php.again.is_none() && !is_new {
