@@ -28,6 +28,7 @@ use std::{
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
 use weir_http::RequestState;
+use weir_net::Spare;
 use weir_pool::Finish;
 
 pub(crate) use self::failure::Failure;
@@ -746,25 +747,19 @@ impl Watch {
 }
 
 thread_local! {
-    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static BUFFERS: Spare<Vec<u8>> = const { Spare::new(64) };
 }
 
 /// An empty buffer for texts of a request, with the capacity of an earlier one.
 pub(crate) fn buffer() -> Vec<u8> {
-    BUFFERS
-        .with_borrow_mut(|buffers| buffers.pop())
-        .unwrap_or_default()
+    BUFFERS.with(Spare::take).unwrap_or_default()
 }
 
 /// Puts a buffer back for [`buffer`], unless it is large.
 pub(crate) fn recycle(mut buffer: Vec<u8>) {
     if buffer.capacity() <= KEPT_CAPACITY {
         buffer.clear();
-        BUFFERS.with_borrow_mut(|buffers| {
-            if buffers.len() < KEPT_BUFFERS {
-                buffers.push(buffer);
-            }
-        });
+        BUFFERS.with(|buffers| buffers.keep(buffer));
     }
 }
 
@@ -775,7 +770,6 @@ const ONE_PIECE: usize = 32 * 1024;
 /// How much of a worker's standard error is kept for a receiver, bytes.
 const MAX_COPIED_STDERR: usize = 64 * 1024;
 
-const KEPT_BUFFERS: usize = 64;
 const KEPT_CAPACITY: usize = 16 * 1024;
 
 /// How much of a body in a file is written to the worker at once, bytes.

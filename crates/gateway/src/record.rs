@@ -7,7 +7,6 @@ mod endpoints;
 mod user;
 
 use std::{
-    cell::RefCell,
     num::NonZeroU64,
     rc::Rc,
     time::{Duration, SystemTime},
@@ -18,6 +17,7 @@ use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
 use weir_http::{Fields, Head, Receipt, Target};
 use weir_http1::Name;
+use weir_net::Spare;
 use weir_observe::{
     error_log,
     log_text::{self, Worker},
@@ -108,8 +108,7 @@ pub(crate) struct Record {
 
 thread_local! {
     /// Records that are not in use, with their buffers.
-    #[allow(clippy::vec_box, reason = "they come and go as boxes")]
-    static SPARE: RefCell<Vec<Box<Record>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: Spare<Box<Record>> = const { Spare::new(64) };
 }
 
 /// Values that few requests have. In a box, because each waiting request keeps a record.
@@ -164,7 +163,7 @@ impl Record {
         conn: &Conn,
         (head, started): (Box<Head>, u64),
     ) -> Box<Record> {
-        let mut record = match SPARE.with_borrow_mut(Vec::pop) {
+        let mut record = match SPARE.with(Spare::take) {
             Some(mut spare) => {
                 std::mem::replace(&mut spare.head, head).give_back();
                 spare.endpoints.clone_from(&conn.endpoints);
@@ -269,11 +268,7 @@ impl Record {
         (*dispatched, *bytes_in, *bytes_out) = (0, 0, 0);
         (*retries, *unread, *named) = (0, 0, 0);
         (*silent, *ends_connection, *logged) = (false, false, true);
-        SPARE.with_borrow_mut(|spare| {
-            if spare.len() < MOST_SPARE {
-                spare.push(self);
-            }
-        });
+        SPARE.with(|spare| spare.keep(self));
     }
 
     /// The request needs a script. If another script has redirected it here, it is a new request to this script's
@@ -744,8 +739,7 @@ pub(crate) fn protocol(version: Version) -> &'static str {
 /// Status in the log if the client left before there was an answer (nginx's number).
 const CLIENT_LEFT: u16 = 499;
 
-/// How many records a reactor keeps for later requests, and how much room for host and path each, bytes.
-const MOST_SPARE: usize = 64;
+/// How much room for host and path a record that is not in use keeps, bytes.
 const SPARE_TEXT: usize = 1024;
 
 #[cfg(test)]

@@ -2,13 +2,15 @@
 
 use std::cell::{Cell, RefCell};
 
+use weir_net::Spare;
+
 thread_local! {
     /// What a connection reads goes through this buffer. What cannot be used at once is copied.
     static INPUT: RefCell<Box<[u8]>> = RefCell::new(vec![0; INPUT_SIZE].into_boxed_slice());
     /// How often clients' sockets were read.
     static READS: Cell<u64> = const { Cell::new(0) };
     /// Buffers for output that are not in use.
-    static OUTPUT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static OUTPUT: Spare<Vec<u8>> = const { Spare::new(64) };
 }
 
 /// Reads into the shared buffer. `read` must not use it again.
@@ -30,18 +32,14 @@ pub(crate) fn count_read() {
 
 /// An empty buffer for output.
 pub(crate) fn output() -> Vec<u8> {
-    OUTPUT.with_borrow_mut(Vec::pop).unwrap_or_default()
+    OUTPUT.with(Spare::take).unwrap_or_default()
 }
 
 /// Gives a buffer for output to other connections, unless it is large.
 pub(crate) fn give_back(mut buffer: Vec<u8>) {
     if (1..=KEPT_CAPACITY).contains(&buffer.capacity()) {
         buffer.clear();
-        OUTPUT.with_borrow_mut(|buffers| {
-            if buffers.len() < KEPT_BUFFERS {
-                buffers.push(buffer);
-            }
-        });
+        OUTPUT.with(|buffers| buffers.keep(buffer));
     }
 }
 
@@ -50,6 +48,3 @@ pub(crate) const INPUT_SIZE: usize = 64 * 1024;
 
 /// Larger buffers are not kept for other connections.
 const KEPT_CAPACITY: usize = 64 * 1024;
-
-/// How many buffers a reactor keeps.
-const KEPT_BUFFERS: usize = 64;

@@ -5,7 +5,6 @@
 //! the caller's decision ([`weir_semantics::compression`] has the rules of HTTP).
 
 use std::{
-    cell::RefCell,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
 };
@@ -15,6 +14,7 @@ use brotli::enc::{
     encode::{BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct},
 };
 use flate2::{Compress, Compression, FlushCompress, Status};
+use weir_net::Spare;
 use weir_semantics::coding::Coding;
 use zstd_safe::{
     CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, zstd_sys::ZSTD_EndDirective,
@@ -141,8 +141,8 @@ impl fmt::Debug for Encoder {
 }
 
 thread_local! {
-    /// Encoders of this thread that have finished, at most [`MOST_SPARE`].
-    static SPARE: RefCell<Vec<Encoder>> = const { RefCell::new(Vec::new()) };
+    /// Encoders of this thread that have finished: gzip and zstd for two efforts.
+    static SPARE: Spare<Encoder> = const { Spare::new(4) };
 }
 
 /// Compresses a complete body. Encoders are used again by later calls on the same thread.
@@ -151,11 +151,8 @@ thread_local! {
 ///
 /// The encoder failed, or there is no memory.
 pub fn whole(coding: Coding, effort: Effort, body: &[u8]) -> Result<Vec<u8>, Failed> {
-    let spare = SPARE.with_borrow_mut(|spare| {
-        let fits = |one: &Encoder| one.coding == coding && one.effort == effort;
-        let at = spare.iter().position(fits)?;
-        Some(spare.swap_remove(at))
-    });
+    let fits = |one: &Encoder| one.coding == coding && one.effort == effort;
+    let spare = SPARE.with(|spare| spare.take_if(fits));
     let renewed = spare.and_then(|mut one| one.renew(body.len()).then_some(one));
     let mut encoder = match renewed {
         Some(encoder) => encoder,
@@ -167,11 +164,7 @@ pub fn whole(coding: Coding, effort: Effort, body: &[u8]) -> Result<Vec<u8>, Fai
     output.try_reserve(room).map_err(|_| Failed)?;
     encoder.encode(body, Op::Finish, &mut output)?;
     if !matches!(encoder.format, Format::Brotli(_)) {
-        SPARE.with_borrow_mut(|spare| {
-            if spare.len() < MOST_SPARE {
-                spare.push(encoder);
-            }
-        });
+        SPARE.with(|spare| spare.keep(encoder));
     }
     Ok(output)
 }
@@ -309,8 +302,6 @@ const GZIP_WINDOW: u8 = 15;
 const ROOM: usize = 16 << 10;
 /// With less room than this, more is added, bytes.
 const SLACK: usize = 256;
-/// Encoders that a thread keeps: gzip and zstd for two efforts.
-const MOST_SPARE: usize = 4;
 
 #[cfg(test)]
 mod tests {

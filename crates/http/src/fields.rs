@@ -1,9 +1,10 @@
 //! The fields of an answer, as the lines that are sent.
 
-use std::{cell::RefCell, num::NonZeroU64};
+use std::num::NonZeroU64;
 
 use http::StatusCode;
 use weir_http1::{InvalidField, Name, check_field, check_value};
+use weir_net::Spare;
 
 /// Names and values, in order, in the form that HTTP/1 sends: a line each. Names keep their spelling.
 ///
@@ -64,13 +65,13 @@ impl FieldName for (Option<Name>, &[u8]) {
 
 thread_local! {
     /// Memory of fields that are not needed any more.
-    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: Spare<Vec<u8>> = const { Spare::new(32) };
 }
 
 impl Fields {
     /// Without a field, and with room for so many bytes.
     pub fn with_capacity(bytes: usize) -> Fields {
-        let mut lines = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let mut lines = SPARE.with(Spare::take).unwrap_or_default();
         lines.reserve(bytes);
         Fields {
             lines,
@@ -85,11 +86,7 @@ impl Fields {
         let mut lines = self.lines;
         if (1..=SPARE_CAPACITY).contains(&lines.capacity()) {
             lines.clear();
-            SPARE.with_borrow_mut(|spare| {
-                if spare.len() < MOST_SPARE {
-                    spare.push(lines);
-                }
-            });
+            SPARE.with(|spare| spare.keep(lines));
         }
     }
 
@@ -267,8 +264,7 @@ fn each(mut lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// How many pieces of memory a reactor keeps for later answers, and how large they may be, bytes.
-const MOST_SPARE: usize = 32;
+/// How large pieces of memory may be that a reactor keeps for later answers, bytes.
 const SPARE_CAPACITY: usize = 1024;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! The head of a request of any protocol.
 
-use std::{cell::RefCell, fmt, ops::Range};
+use std::{fmt, ops::Range};
 
 use http::{
     Method, Uri, Version,
     uri::{self, Authority, PathAndQuery, Scheme},
 };
 use weir_http1::{Fields, Name};
+use weir_net::Spare;
 
 /// The head of a request.
 #[derive(Debug, Default)]
@@ -71,24 +72,19 @@ impl From<Uri> for Target {
 
 thread_local! {
     /// Heads that are not in use, with their buffers.
-    #[allow(clippy::vec_box, reason = "they come and go as boxes")]
-    static SPARE: RefCell<Vec<Box<Head>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: Spare<Box<Head>> = const { Spare::new(64) };
 }
 
 impl Head {
     /// A head to be filled. Its present content has no meaning.
     pub fn spare() -> Box<Head> {
-        SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+        SPARE.with(Spare::take).unwrap_or_default()
     }
 
     /// Gives a head that is not needed any more to a later request of this reactor.
     pub fn give_back(self: Box<Head>) {
         if self.fields.capacity() <= SPARE_CAPACITY {
-            SPARE.with_borrow_mut(|spare| {
-                if spare.len() < MOST_SPARE {
-                    spare.push(self);
-                }
-            });
+            SPARE.with(|spare| spare.keep(self));
         }
     }
 
@@ -173,8 +169,7 @@ impl Head {
     }
 }
 
-/// How many heads a reactor keeps for later requests, and of which size, bytes.
-const MOST_SPARE: usize = 64;
+/// How large heads may be that a reactor keeps for later requests, bytes.
 const SPARE_CAPACITY: usize = 8 * 1024;
 
 /// The target, for the trace.

@@ -4,15 +4,11 @@
 //! carrier looks at what the steps want, and polls them again when it has it. A connection may have many requests at
 //! once, each with a state of its own.
 
-use std::{
-    cell::{Cell, RefCell},
-    fmt,
-    rc::Rc,
-    task::Poll,
-};
+use std::{cell::Cell, fmt, rc::Rc, task::Poll};
 
 use http::StatusCode;
 use weir_fcgi::{Role, nv::Pairs};
+use weir_net::Spare;
 use weir_observe::clock::NEVER;
 
 use super::{Fields, Head};
@@ -90,7 +86,7 @@ pub struct Malformed;
 
 thread_local! {
     /// States that are not in use.
-    static SPARE: RefCell<Vec<Rc<RequestState>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: Spare<Rc<RequestState>> = const { Spare::new(64) };
 }
 
 impl RequestBody {
@@ -211,18 +207,14 @@ impl RequestState {
 impl RequestState {
     /// The state of a new request.
     pub fn new() -> Rc<RequestState> {
-        SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+        SPARE.with(Spare::take).unwrap_or_default()
     }
 
     /// The request has ended: a later one of this reactor uses its state.
     pub fn give_back(mut self: Rc<Self>) {
         if let Some(state) = Rc::get_mut(&mut self) {
             *state = RequestState::default();
-            SPARE.with_borrow_mut(|spare| {
-                if spare.len() < MOST_SPARE {
-                    spare.push(self);
-                }
-            });
+            SPARE.with(|spare| spare.keep(self));
         }
     }
 
@@ -313,9 +305,6 @@ pub(crate) const MAX_INTERIM: usize = 128 * 1024;
 
 /// What an interim answer has besides its fields, bytes.
 const INTERIM_LINE: usize = 64;
-
-/// How many states a reactor keeps for later requests.
-const MOST_SPARE: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ mod open_file;
 pub mod quic;
 mod send_file;
 mod socket;
+mod spare;
 mod thread;
 mod tls;
 
@@ -18,6 +19,7 @@ pub use self::{
     open_file::{Held, OpenFile, Opened},
     send_file::FilePart,
     socket::Socket,
+    spare::Spare,
     thread::start_thread,
     tls::{Failed, TlsSocket, say_end},
 };

@@ -39,6 +39,7 @@ use weir_http1::{
     BodyEncoder, BodyLength, Error as Malformed, Event, Fields, Limits, ResponseHead,
     client::{self, Decoder},
 };
+use weir_net::Spare;
 
 pub use self::error::{Cause, Error};
 
@@ -104,7 +105,7 @@ thread_local! {
     /// All connections of a thread read into this buffer, and copy what they keep.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_SIZE].into_boxed_slice());
     /// Buffers of connections that do not need them now.
-    static SPARE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+    static SPARE: Spare<BytesMut> = const { Spare::new(16) };
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -344,11 +345,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if (1..=SCRATCH_SIZE).contains(&input.capacity()) {
             // If a piece of the last answer is still in use, the next one gets other memory.
             input.clear();
-            SPARE.with_borrow_mut(|spare| {
-                if spare.len() < MOST_SPARE {
-                    spare.push(input);
-                }
-            });
+            SPARE.with(|spare| spare.keep(input));
         }
         if self.sending.out.capacity() > KEPT {
             self.sending.out = Vec::new();
@@ -411,7 +408,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let mut buffer = ReadBuf::new(scratch);
                 let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
                 if self.input.capacity() == 0 && !buffer.filled().is_empty() {
-                    let spare = SPARE.with_borrow_mut(Vec::pop);
+                    let spare = SPARE.with(Spare::take);
                     self.input = spare.unwrap_or_else(|| BytesMut::with_capacity(INPUT));
                 }
                 self.input.extend_from_slice(buffer.filled());
@@ -565,8 +562,7 @@ const TURN: usize = 64 << 10;
 /// Size of the buffer that a thread reads into, bytes.
 const SCRATCH_SIZE: usize = 16 << 10;
 
-/// How many buffers a thread keeps, and the size of a new one, bytes: usual heads and short bodies.
-const MOST_SPARE: usize = 16;
+/// Size of a new buffer, bytes: usual heads and short bodies.
 const INPUT: usize = 4 << 10;
 
 /// How much of a long answer is read at once, bytes.
