@@ -10,6 +10,7 @@ use std::{
 };
 
 use http::StatusCode;
+use slab::Slab;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use weir_observe::clock;
 
@@ -97,9 +98,8 @@ impl Front for CallerConnection {
 }
 
 thread_local! {
-    /// The connections of this thread's callers. The slot of a closed one is used again.
-    static CONNECTIONS: RefCell<Vec<Option<Rc<ConnState>>>> = const { RefCell::new(Vec::new()) };
-    static FREE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// The connections of this thread's callers.
+    static CONNECTIONS: RefCell<Slab<Rc<ConnState>>> = const { RefCell::new(Slab::new()) };
     /// When the sweep of this thread looks next at connections ([`clock::now`]).
     static NEXT_SWEEP: Cell<u64> = const { Cell::new(clock::NEVER) };
     /// Notified when that is to be earlier than planned.
@@ -111,14 +111,7 @@ struct Slot(usize);
 
 impl Slot {
     fn new(state: Rc<ConnState>) -> Slot {
-        let slot = CONNECTIONS.with_borrow_mut(|connections| {
-            let slot = FREE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
-                connections.push(None);
-                connections.len() - 1
-            });
-            connections[slot] = Some(state.clone());
-            slot
-        });
+        let slot = CONNECTIONS.with_borrow_mut(|connections| connections.insert(state.clone()));
         state.watch(slot as u32);
         Slot(slot)
     }
@@ -126,11 +119,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let state = CONNECTIONS.with_borrow_mut(|connections| connections[self.0].take());
+        let state = CONNECTIONS.with_borrow_mut(|connections| connections.try_remove(self.0));
         if let Some(state) = state {
             state.unwatch();
         }
-        FREE.with_borrow_mut(|free| free.push(self.0));
     }
 }
 
@@ -148,10 +140,10 @@ pub(crate) async fn sweep(egress: Arc<Egress>) {
         watch::due(now, &mut due);
         CONNECTIONS.with_borrow(|connections| {
             if is_draining {
-                connections.iter().flatten().for_each(|state| state.wake());
+                connections.iter().for_each(|(_, state)| state.wake());
             }
             for slot in due.drain(..) {
-                if let Some(Some(state)) = connections.get(slot as usize) {
+                if let Some(state) = connections.get(slot as usize) {
                     look_at(state, now);
                 }
             }

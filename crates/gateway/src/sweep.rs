@@ -8,6 +8,7 @@
 
 use std::{cell::RefCell, rc::Rc, sync::atomic::Ordering::Relaxed, time::Duration};
 
+use slab::Slab;
 use tokio::task::AbortHandle;
 use weir_config::Protocol;
 use weir_http::watch;
@@ -35,9 +36,8 @@ struct Watched {
 }
 
 thread_local! {
-    /// This reactor's connections. The slot of a closed connection is reused.
-    static CONNECTIONS: RefCell<Vec<Option<Watched>>> = const { RefCell::new(Vec::new()) };
-    static FREE_PLACES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// This reactor's connections.
+    static CONNECTIONS: RefCell<Slab<Watched>> = const { RefCell::new(Slab::new()) };
 }
 
 /// Wakes the connections whose deadline has passed, counts idle ones, and measures how busy the
@@ -132,7 +132,7 @@ fn look_at(slots: impl Iterator<Item = u32>, now: u64) -> usize {
     let mut resting = 0;
     CONNECTIONS.with_borrow(|connections| {
         for slot in slots {
-            let Some(Some(Watched { conn, .. })) = connections.get(slot as usize) else {
+            let Some(Watched { conn, .. }) = connections.get(slot as usize) else {
                 continue;
             };
             let rests = conn.should_rest(now);
@@ -152,7 +152,7 @@ fn look_at(slots: impl Iterator<Item = u32>, now: u64) -> usize {
 /// Wakes the connections for which this is true.
 fn wake_all(is_meant: impl FnMut(&&Rc<Conn>) -> bool) {
     CONNECTIONS.with_borrow(|connections| {
-        let all = connections.iter().flatten().map(|entry| &entry.conn);
+        let all = connections.iter().map(|(_, entry)| &entry.conn);
         all.filter(is_meant).for_each(|conn| conn.wake());
     });
 }
@@ -177,8 +177,8 @@ fn give_away(gateway: &Gateway, home: u16) {
 fn cut_all() {
     idle::close_all(true);
     let tasks: Vec<AbortHandle> = CONNECTIONS.with_borrow(|connections| {
-        let tasks = connections.iter().flatten();
-        tasks.filter_map(|entry| entry.task.clone()).collect()
+        let tasks = connections.iter();
+        tasks.filter_map(|(_, entry)| entry.task.clone()).collect()
     });
     tasks.iter().for_each(AbortHandle::abort);
 }
@@ -203,7 +203,7 @@ pub(super) fn longest_idle(gateway: &Gateway) -> Option<u64> {
 /// Shows each connection of this reactor that has a task and is of a client.
 pub(super) fn each_of_client(gateway: &Gateway, mut show: impl FnMut(&Rc<Conn>)) {
     CONNECTIONS.with_borrow(|connections| {
-        let all = connections.iter().flatten().map(|entry| &entry.conn);
+        let all = connections.iter().map(|(_, entry)| &entry.conn);
         all.filter(|conn| is_of_client(gateway, conn))
             .for_each(&mut show);
     });
@@ -273,15 +273,10 @@ pub(super) struct Slot(usize);
 impl Registered {
     pub(super) fn new(conn: Rc<Conn>) -> Registered {
         let place = CONNECTIONS.with_borrow_mut(|connections| {
-            let place = FREE_PLACES.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
-                connections.push(None);
-                connections.len() - 1
-            });
-            connections[place] = Some(Watched {
+            connections.insert(Watched {
                 conn: conn.clone(),
                 task: None,
-            });
-            place
+            })
         });
         conn.watch(place as u32);
         Registered(place)
@@ -296,7 +291,7 @@ impl Slot {
     /// Notes the task of the connection that was just registered.
     pub(super) fn has_task(self, task: AbortHandle) {
         CONNECTIONS.with_borrow_mut(|connections| {
-            if let Some(Some(entry)) = connections.get_mut(self.0) {
+            if let Some(entry) = connections.get_mut(self.0) {
                 entry.task = Some(task);
             }
         });
@@ -305,11 +300,10 @@ impl Slot {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let entry = CONNECTIONS.with_borrow_mut(|connections| connections[self.0].take());
+        let entry = CONNECTIONS.with_borrow_mut(|connections| connections.try_remove(self.0));
         if let Some(entry) = entry {
             entry.conn.unwatch();
         }
-        FREE_PLACES.with_borrow_mut(|free| free.push(self.0));
     }
 }
 
