@@ -1,8 +1,6 @@
 //! How many requests each client has sent: a table of fixed size, shared by all reactors.
 //!
-//! A limit is a leaky bucket in the form of GCRA: each client has one timestamp, at which its whole burst will be
-//! available again. A request moves the timestamp by one interval, and is refused if the result is too far in the
-//! future. nginx's `limit_req` with `nodelay` accepts the same requests.
+//! Each client has a token bucket ([`weir_pool::EventRate`]), of which the table keeps one timestamp. nginx's `limit_req` with `nodelay` accepts the same requests.
 //!
 //! The table has sets of a few places. Each client belongs to one set. If the set is full, the client with the earliest
 //! timestamp is dropped: it is furthest from its limit, so it gains least by this.
@@ -11,16 +9,12 @@ use std::sync::{Mutex, PoisonError};
 
 use weir_config::Rate;
 use weir_http::Fields;
-use weir_pool::mixed;
+use weir_pool::{EventRate, mixed};
 
-/// A limit of requests. Times are nanoseconds.
+/// A limit of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limit {
-    interval: u64,
-    /// A client's time may be so far away.
-    tolerance: u64,
-    /// Requests that may come at once.
-    quota: u64,
+    rate: EventRate,
     /// `RateLimit-Policy`
     policy: String,
 }
@@ -74,31 +68,28 @@ struct Place {
 
 impl Limit {
     pub(crate) fn new(rate: &Rate) -> Limit {
-        let interval = (rate.period.as_nanos() as u64 / u64::from(rate.count)).max(1);
         let quota = u64::from(rate.burst) + 1;
-        let window = seconds(interval.saturating_mul(quota));
+        let rate = EventRate::new(rate.interval(), quota);
+        let window = seconds(rate.interval().saturating_mul(quota));
         Limit {
-            interval,
-            tolerance: interval.saturating_mul(u64::from(rate.burst)),
-            quota,
+            rate,
             policy: format!("\"default\";q={quota};w={window}"),
         }
     }
 
-    /// Whether a request may come `now`, and the client's new time.
-    fn decide(&self, full_at: u64, now: u64) -> (u64, Verdict) {
-        let full_at = full_at.max(now);
-        if full_at - now > self.tolerance {
-            let wait = seconds(full_at - now - self.tolerance);
-            return (full_at, Verdict::Exceeds { wait });
+    /// Whether a request may come `now` from the client whose time this is.
+    fn decide(&self, full_at: &mut u64, now: u64) -> Verdict {
+        if let Err(wait) = self.rate.take(full_at, now) {
+            return Verdict::Exceeds {
+                wait: seconds(wait),
+            };
         }
-        let full_at = full_at.saturating_add(self.interval);
-        let used = (full_at - now).div_ceil(self.interval);
-        let verdict = Verdict::Passes {
-            remaining: self.quota.saturating_sub(used),
-            full: seconds(full_at - now),
-        };
-        (full_at, verdict)
+        let missing = *full_at - now;
+        let used = missing.div_ceil(self.rate.interval());
+        Verdict::Passes {
+            remaining: self.rate.at_once().saturating_sub(used),
+            full: seconds(missing),
+        }
     }
 
     pub(crate) fn fields(&self, verdict: &Verdict) -> RateFields {
@@ -135,9 +126,7 @@ impl Rates {
         if found.is_none() {
             *place = Place { key, full_at: 0 };
         }
-        let (full_at, verdict) = limit.decide(place.full_at, now.saturating_mul(1_000));
-        place.full_at = full_at;
-        verdict
+        limit.decide(&mut place.full_at, now.saturating_mul(1_000))
     }
 }
 
@@ -242,7 +231,7 @@ mod tests {
                     prop_assert!(more as u64 <= u64::from(burst) + given + 1);
                 }
             }
-            let even = limit.interval.div_ceil(1_000);
+            let even = limit.rate.interval().div_ceil(1_000);
             let begin = now + 10_000_000_000;
             prop_assert!((0..100).all(|step| passes(rates.take((1, 0), &limit, begin + step * even))));
         }

@@ -1,63 +1,9 @@
-//! Limits how fast workers are started: the spawn rate, pauses after workers that die early, and the count of crashes
-//! that triggers a restart of everything.
+//! Limits how fast workers are started: pauses after workers that die early, and the count of crashes that triggers a restart of
+//! everything.
 
 use alloc::collections::VecDeque;
 
 use crate::Micros;
-
-/// A token bucket: a burst of `rate`, and `rate` per second.
-#[derive(Debug)]
-pub(crate) struct Bucket {
-    rate: u64,
-    /// Millionths of a start.
-    level: u64,
-    filled_at: Micros,
-}
-
-impl Bucket {
-    /// Starts full. A rate of 0 counts as 1.
-    pub(crate) fn new(rate: usize) -> Self {
-        let rate = Self::bounded(rate);
-        Self {
-            rate,
-            level: rate * WHOLE,
-            filled_at: Micros::ZERO,
-        }
-    }
-
-    /// Keeps the present content, as far as it fits.
-    pub(crate) fn set_rate(&mut self, now: Micros, rate: usize) {
-        self.fill(now);
-        self.rate = Self::bounded(rate);
-        self.level = self.level.min(self.rate * WHOLE);
-    }
-
-    /// Takes up to `wanted` tokens out; returns how many.
-    pub(crate) fn take(&mut self, now: Micros, wanted: usize) -> usize {
-        self.fill(now);
-        let taken = (self.level / WHOLE).min(wanted as u64);
-        self.level -= taken * WHOLE;
-        taken as usize
-    }
-
-    /// When the next token is available, if none is taken before.
-    pub(crate) fn next(&self, now: Micros) -> Micros {
-        let missing = WHOLE.saturating_sub(self.level);
-        now.max(self.filled_at)
-            .after(Micros(missing.div_ceil(self.rate)))
-    }
-
-    fn fill(&mut self, now: Micros) {
-        let span = now.since(self.filled_at).0;
-        let level = span.saturating_mul(self.rate).saturating_add(self.level);
-        self.level = level.min(self.rate * WHOLE);
-        self.filled_at = self.filled_at.max(now);
-    }
-
-    fn bounded(rate: usize) -> u64 {
-        (rate as u64).clamp(1, 1 << 20)
-    }
-}
 
 /// Growing pauses while workers die before they got a request, or cannot be started. Workers that die during a
 /// request are not counted here: the request is the cause, and other requests wait for a replacement.
@@ -255,25 +201,11 @@ const fn longest_pause(failure: Failed) -> Micros {
 /// During pauses of this length or longer, requests do not wait for a worker.
 const HOPELESS: Micros = Micros::from_secs(1);
 
-const WHOLE: u64 = 1_000_000;
-
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-
-    #[test]
-    fn a_bucket_gives_its_size_at_once_and_then_so_many_a_second() {
-        let mut bucket = Bucket::new(32);
-        assert_eq!(bucket.take(Micros(0), 40), 32);
-        assert_eq!(bucket.take(Micros(0), 40), 0);
-        let next = bucket.next(Micros(0));
-        assert_eq!(next, Micros(31_250));
-        assert_eq!(bucket.take(Micros(31_249), 40), 0);
-        assert_eq!(bucket.take(next, 40), 1);
-        assert_eq!(bucket.take(Micros::from_secs(60), 1_000), 32);
-    }
 
     #[test]
     fn pauses_double_from_100_ms_to_30_s() {

@@ -6,7 +6,8 @@ mod rest;
 
 use alloc::vec::Vec;
 
-use crate::backoff::{Allowance, Backoff, Bucket, Failed, YOUNG};
+use crate::backoff::{Allowance, Backoff, Failed, YOUNG};
+use crate::bucket::{Bucket, EventRate};
 use crate::climb::Climb;
 use crate::leaving;
 use crate::memory::{Memory, Patience};
@@ -240,7 +241,7 @@ impl Scaler {
             initial: 0,
             owed: 0,
             begins: false,
-            bucket: Bucket::new(scaling.max_spawn_rate),
+            bucket: Bucket::new(EventRate::per_second(scaling.max_spawn_rate)),
             backoff: Backoff::new(),
             climb: climb(&scaling),
             maintenance: None,
@@ -264,7 +265,8 @@ impl Scaler {
     pub fn set(&mut self, now: Micros, scaling: Scaling) {
         let now = self.advance(now);
         let scaling = bounded(scaling);
-        self.bucket.set_rate(now, scaling.max_spawn_rate);
+        let rate = EventRate::per_second(scaling.max_spawn_rate);
+        self.bucket.set_rate(now, rate);
         if scaling.mode != self.scaling.mode {
             self.climb = climb(&scaling);
             self.too_many_since = None;
@@ -563,9 +565,15 @@ impl Scaler {
         let owed = (count - initial).min(self.owed);
         let exempt = initial + owed;
         let limited = count - exempt;
-        let taken = self.bucket.take(now, limited);
-        if taken < limited {
-            self.wake(self.bucket.next(now));
+        let mut taken = 0;
+        while taken < limited {
+            match self.bucket.take(now) {
+                Ok(()) => taken += 1,
+                Err(next) => {
+                    self.wake(next);
+                    break;
+                }
+            }
         }
         let count = exempt + taken;
         if count == 0 {

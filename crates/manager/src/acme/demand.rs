@@ -15,6 +15,7 @@ use std::{
 use weir_acme::{Issued, Lock, State, Store, ToAcme, is_issued};
 use weir_config::{Config, Rate, is_public_name};
 use weir_control::DemandReport;
+use weir_pool::{Bucket, EventRate, Micros};
 
 use super::{
     Orders,
@@ -29,8 +30,11 @@ pub(super) struct Demand {
     rules: Option<Rules>,
     asking: Vec<Question>,
     answers: HashMap<String, Answer>,
-    names: Bucket,
-    orders: Bucket,
+    /// Since when the buckets count.
+    begin: Instant,
+    /// Questions to the application.
+    names: Option<Bucket>,
+    orders: Option<Bucket>,
     outcomes: Vec<Demanded>,
     counts: DemandReport,
     /// Names that came before this weir was in charge.
@@ -96,37 +100,15 @@ pub(super) struct OnDemand {
     pub(super) is_over: bool,
 }
 
-/// So many events in a time.
-#[derive(Debug, Default)]
-struct Bucket {
-    rate: Option<Rate>,
-    /// When the next one is in time.
-    next: Option<Instant>,
-}
-
-impl Bucket {
-    /// Whether one more may happen now.
-    fn take(&mut self, now: Instant) -> bool {
-        let Some(rate) = self.rate else {
-            return false;
-        };
-        let next = self.next.map_or(now, |next| next.max(now));
-        let is_allowed = next <= now + rate.interval().saturating_mul(rate.burst);
-        if is_allowed {
-            self.next = Some(next + rate.interval());
-        }
-        is_allowed
-    }
-}
-
 impl Demand {
     pub(super) fn new(now: Instant) -> Demand {
         Demand {
             rules: None,
             asking: Vec::new(),
             answers: HashMap::new(),
-            names: Bucket::default(),
-            orders: Bucket::default(),
+            begin: now,
+            names: None,
+            orders: None,
             outcomes: Vec::new(),
             counts: DemandReport::default(),
             early: Vec::new(),
@@ -134,6 +116,10 @@ impl Demand {
             limit_told: None,
             silence_told: None,
         }
+    }
+
+    fn time(&self, now: Instant) -> Micros {
+        now.saturating_duration_since(self.begin).into()
     }
 
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
@@ -187,8 +173,9 @@ impl Orders {
     pub(super) fn serve_demand(&mut self, config: &Config, before: &mut Vec<Wanted>, now: Instant) {
         let acme = &config.tls.acme;
         let rules = config.demand().map(|demand| {
-            self.demand.names.rate = Some(demand.rate);
-            self.demand.orders.rate = Some(demand.order_rate);
+            let time = self.demand.time(now);
+            set_rate(&mut self.demand.names, demand.rate, time);
+            set_rate(&mut self.demand.orders, demand.order_rate, time);
             Rules {
                 ask: demand.ask.to_owned(),
                 timeout: acme.ask_timeout,
@@ -284,13 +271,16 @@ impl Orders {
         }
         let all = self.wanted.iter().filter(|one| one.demand.is_some());
         let pending = all.clone().filter(|one| one.not_after == 0).count();
+        let time = self.demand.time(now);
         let limit = match () {
             () if all.count() >= rules.most => "there are already as many as `ask_max` allows",
             () if pending + self.demand.asking.len() >= MOST_PENDING => {
                 "too many names are asked for or ordered at the moment"
             }
             () if is_allowed => return self.allow(one, now),
-            () if !self.demand.names.take(now) => "there are more new names than `ask_rate` allows",
+            () if !take(&mut self.demand.names, time) => {
+                "there are more new names than `ask_rate` allows"
+            }
             () => {
                 self.ask_application(name, now);
                 return Ok(());
@@ -447,7 +437,8 @@ impl Orders {
 
     /// Has a certificate ordered that the application has allowed. The error is a pause.
     fn allow(&mut self, mut one: Wanted, now: Instant) -> Result<(), Duration> {
-        if !self.demand.orders.take(now) {
+        let time = self.demand.time(now);
+        if !take(&mut self.demand.orders, time) {
             let limit = "there are more new names than `ask_order_rate` allows";
             self.demand.limited(&one.name, limit, now);
             return Err(SHORT);
@@ -596,6 +587,22 @@ impl Orders {
     }
 }
 
+/// Keeps what the bucket has, as far as it fits.
+fn set_rate(bucket: &mut Option<Bucket>, rate: Rate, now: Micros) {
+    let rate = EventRate::new(rate.interval(), u64::from(rate.burst) + 1);
+    match bucket {
+        Some(bucket) => bucket.set_rate(now, rate),
+        None => *bucket = Some(Bucket::new(rate)),
+    }
+}
+
+/// Whether one more may happen now.
+fn take(bucket: &mut Option<Bucket>, now: Micros) -> bool {
+    bucket
+        .as_mut()
+        .is_some_and(|bucket| bucket.take(now).is_ok())
+}
+
 /// A certificate on demand, as it is in the folder.
 fn demanded(store: &Store, name: &str, now: Instant) -> Wanted {
     let chain = store.demanded(name);
@@ -657,30 +664,6 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bucket_gives_its_burst_at_once_and_then_its_rate() {
-        let rate = Rate {
-            count: 60,
-            period: Duration::from_secs(3600),
-            burst: 100,
-        };
-        let mut bucket = Bucket {
-            rate: Some(rate),
-            next: None,
-        };
-        let begin = Instant::now();
-        assert_eq!((0..1000).filter(|_| bucket.take(begin)).count(), 101);
-        let later = begin + Duration::from_secs(600);
-        assert_eq!((0..1000).filter(|_| bucket.take(later)).count(), 10);
-        // Within three hours of any kind no more than Let's Encrypt allows.
-        let mut all = 111;
-        for minute in 11..180 {
-            let at = begin + Duration::from_secs(60 * minute);
-            all += (0..1000).filter(|_| bucket.take(at)).count();
-        }
-        assert!(all <= 300, "{all}");
-    }
 
     #[test]
     fn answers_are_kept_in_a_limited_number() {
