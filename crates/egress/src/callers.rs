@@ -30,11 +30,10 @@ use weir_interfaces::{
     sidecar::{WorkerNow, Workers},
 };
 use weir_observe::clock::{self, NEVER};
+use weir_pool::{Bucket, EventRate, Micros};
 use weir_sys::{
-    process,
-    sock_diag::Diag,
-    socket,
-    socket_owners::{Finder, Owner},
+    process, socket,
+    socket_owners::{self, Owner, is_local},
 };
 
 use super::{record::Caller, rules::Who};
@@ -44,8 +43,8 @@ pub(crate) struct Callers {
     workers: Arc<dyn Workers>,
     /// The pools that run as a user of their own, with the user's number.
     users: Vec<(Arc<str>, u32)>,
-    looks: Mutex<Looks>,
-    proc: Mutex<Proc>,
+    looks: Mutex<Bucket>,
+    sockets: socket_owners::Callers,
 }
 
 /// The other end of a caller's connection.
@@ -90,21 +89,6 @@ struct Peercred {
     uid: u32,
 }
 
-/// Limits the rate of lookups.
-#[derive(Debug)]
-struct Looks {
-    left: u32,
-    /// When the next one becomes available ([`clock::now`]).
-    next: u64,
-}
-
-/// Buffers that one lookup keeps for the next.
-#[derive(Default)]
-struct Proc {
-    diag: Option<Diag>,
-    finder: Finder,
-}
-
 /// The result of a lookup.
 enum LookupResult {
     Worker(u32),
@@ -122,11 +106,8 @@ impl Callers {
         Arc::new(Callers {
             workers,
             users,
-            looks: Mutex::new(Looks {
-                left: BURST,
-                next: 0,
-            }),
-            proc: Mutex::default(),
+            looks: Mutex::new(Bucket::new(EventRate::new(PAUSE, BURST))),
+            sockets: socket_owners::Callers::default(),
         })
     }
 
@@ -156,7 +137,7 @@ impl Callers {
             found_at: AtomicU64::new(0),
             vain: AtomicU32::new(match kind {
                 Kind::Unix(Some(_)) => 0,
-                Kind::Tcp { own, peer } if is_here(own, peer) => 0,
+                Kind::Tcp { own, peer } if is_local(own, peer) => 0,
                 Kind::Unix(None) | Kind::Tcp { .. } => MOST_LOOKS,
             }),
         })
@@ -164,7 +145,7 @@ impl Callers {
 
     fn may_look(&self) -> bool {
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        looks.take(clock::now())
+        looks.take(Micros(clock::now())).is_ok()
     }
 
     /// Searches /proc; may take some hundred microseconds.
@@ -178,11 +159,11 @@ impl Callers {
             }
             Kind::Tcp { own, peer } => {
                 let pids = self.workers.busy_pids();
-                let mut proc = self.proc.lock().unwrap_or_else(PoisonError::into_inner);
-                let Some(inode) = proc.inode(own, peer) else {
+                let Some(socket) = self.sockets.socket(own, peer) else {
                     return LookupResult::Nobody { inode: None };
                 };
-                match proc.finder.owner(inode, &pids, MOST_LINKS) {
+                let inode = socket.inode;
+                match self.sockets.owner(inode, &pids) {
                     Owner::Process(pid) => LookupResult::Worker(pid),
                     Owner::Barred => LookupResult::Barred(inode),
                     Owner::Nobody | Owner::Later => LookupResult::Nobody { inode: Some(inode) },
@@ -448,41 +429,6 @@ impl Calling {
     }
 }
 
-impl Looks {
-    fn take(&mut self, now: u64) -> bool {
-        let pause = PAUSE.as_micros() as u64;
-        let earned = now.saturating_sub(self.next) / pause;
-        self.left = u32::try_from(earned)
-            .unwrap_or(u32::MAX)
-            .saturating_add(self.left)
-            .min(BURST);
-        self.next += earned * pause;
-        let may = self.left > 0;
-        self.left -= u32::from(may);
-        may
-    }
-}
-
-impl Proc {
-    /// The inode of the caller's socket; `None` if it is closed, or the kernel does not tell.
-    fn inode(&mut self, own: SocketAddr, peer: SocketAddr) -> Option<u32> {
-        if self.diag.is_none() {
-            self.diag = Diag::open().ok();
-        }
-        let found = self.diag.as_mut()?.connection(peer, own);
-        let found = found
-            .inspect_err(|error| log::debug!("cannot find out which process calls: {error}"))
-            .ok()??;
-        Some(found.inode)
-    }
-}
-
-/// Whether a caller is on this machine. Others cannot be workers of this machine.
-fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
-    let peer = peer.ip().to_canonical();
-    peer.is_loopback() || peer == own.ip().to_canonical()
-}
-
 /// Stands for the request of a worker of an earlier configuration.
 const UNKNOWN: u64 = 0;
 
@@ -503,11 +449,8 @@ const MOST_IDENTIFY: Duration = Duration::from_secs(2);
 const MOST_LOOKS: u32 = 4;
 
 /// Lookups at once, and the time after which one more is allowed: a hundred per second.
-const BURST: u32 = 50;
+const BURST: u64 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// How many links in /proc are read for one lookup: some milliseconds.
-const MOST_LINKS: usize = 2_000;
 
 /// How long before its request's deadline a call ends, at most.
 const MOST_MARGIN: Duration = Duration::from_millis(100);
@@ -704,18 +647,5 @@ mod tests {
             assert_eq!(process::nearest(us, |pid| pid == parent), Some(parent));
         }
         assert_eq!(process::nearest(us, |_| false), None);
-    }
-
-    #[test]
-    fn looks_are_limited() {
-        let mut looks = Looks {
-            left: BURST,
-            next: 0,
-        };
-        let taken = (0..100).filter(|_| looks.take(5)).count();
-        assert_eq!(taken, BURST as usize);
-        assert!(looks.take(10_005) && !looks.take(10_006));
-        let taken = (0..100).filter(|_| looks.take(60_000_000)).count();
-        assert_eq!(taken, BURST as usize);
     }
 }

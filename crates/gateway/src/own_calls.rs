@@ -19,10 +19,10 @@ use std::{
     time::Duration,
 };
 
+use weir_pool::{Bucket, EventRate, Micros};
 use weir_sys::{
     process,
-    sock_diag::Diag,
-    socket_owners::{Finder, Owner, may_be_of},
+    socket_owners::{self, Owner, is_local, may_be_of},
 };
 
 pub(crate) use self::finder::Candidate;
@@ -71,30 +71,22 @@ enum Kind {
 /// Finds the workers that make calls.
 #[derive(Default)]
 pub(super) struct OwnCalls {
-    proc: Mutex<Proc>,
+    sockets: socket_owners::Callers,
     turns: Mutex<Turns>,
     finder: Finding,
 }
 
 /// When lookups are allowed.
 struct Turns {
-    /// When the next one is ([`clock::now`]).
-    next: u64,
-    /// Time between two lookups, µs.
-    pause: u64,
-}
-
-/// Buffers that one lookup keeps for the next.
-#[derive(Default)]
-struct Proc {
-    diag: Option<Diag>,
-    finder: Finder,
+    bucket: Bucket,
+    /// Time between two lookups.
+    pause: Duration,
 }
 
 impl Default for Turns {
     fn default() -> Turns {
         Turns {
-            next: 0,
+            bucket: Bucket::new(EventRate::new(PAUSE, AT_ONCE)),
             pause: PAUSE,
         }
     }
@@ -118,11 +110,11 @@ impl Source {
     ) -> Arc<Source> {
         let kind = match (peer, local, pid) {
             (Some(SocketAddr::V4(peer)), Some(SocketAddr::V4(own)), _)
-                if is_here(own.into(), peer.into()) =>
+                if is_local(own.into(), peer.into()) =>
             {
                 Kind::Here4 { own, peer }
             }
-            (Some(peer), Some(own), _) if is_here(own, peer) => Kind::Here(Box::new((own, peer))),
+            (Some(peer), Some(own), _) if is_local(own, peer) => Kind::Here(Box::new((own, peer))),
             (None, _, Some(pid)) => Kind::Unix(pid),
             _ => return ELSEWHERE.clone(),
         };
@@ -219,24 +211,23 @@ impl OwnCalls {
     ///
     /// When the next one is allowed ([`clock::now`]).
     fn turn(&self, now: u64) -> Result<(), u64> {
-        let mut turns = self.turns();
-        // Unused lookups may be used at once.
-        turns.next = turns.next.max(now.saturating_sub(AT_ONCE * turns.pause));
-        if turns.next > now {
-            return Err(turns.next);
-        }
-        turns.next += turns.pause;
-        Ok(())
+        let taken = self.turns().bucket.take(Micros(now));
+        taken.map_err(|next| next.0)
     }
 
     /// Records whether a lookup has found a worker. If most clients that wait are not workers (a proxy on this
     /// machine), lookups become rarer.
-    fn looked(&self, found: bool) {
+    fn looked(&self, found: bool, now: u64) {
         let mut turns = self.turns();
-        turns.pause = match found {
+        let pause = match found {
             true => PAUSE,
             false => (turns.pause + PAUSE / 5).min(LONGEST_TURN),
         };
+        if pause != turns.pause {
+            turns.pause = pause;
+            let rate = EventRate::new(pause, AT_ONCE);
+            turns.bucket.set_rate(Micros(now), rate);
+        }
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
@@ -255,22 +246,14 @@ impl OwnCalls {
     }
 
     fn look_at(&self, own: SocketAddr, peer: SocketAddr, busy: &[u32]) -> Found {
-        let mut proc = self.proc.lock().unwrap_or_else(PoisonError::into_inner);
-        if proc.diag.is_none() {
-            proc.diag = Diag::open().ok();
-        }
-        let socket = proc
-            .diag
-            .as_mut()
-            .and_then(|diag| diag.connection(peer, own).ok());
-        let Some(socket) = socket.flatten() else {
+        let Some(socket) = self.sockets.socket(own, peer) else {
             return Found::Nobody;
         };
         // Most clients of this machine, such as a proxy, have a user of their own.
         if !busy.iter().any(|pid| may_be_of(*pid, socket.uid)) {
             return Found::OtherUser;
         }
-        match proc.finder.owner(socket.inode, busy, MOST_LINKS) {
+        match self.sockets.owner(socket.inode, busy) {
             Owner::Process(pid) => Found::Worker(pid),
             Owner::Barred => Found::Barred(socket.inode),
             Owner::Nobody | Owner::Later => Found::Nobody,
@@ -336,7 +319,7 @@ impl Gateway {
             }
             Ok(Found::Nobody) | Err(_) => None,
         };
-        self.own_calls.looked(worker.is_some());
+        self.own_calls.looked(worker.is_some(), clock::now());
         match worker {
             Some(pid) => source.worker.store(pid, Relaxed),
             None => drop(source.vain.fetch_add(1, Relaxed)),
@@ -354,24 +337,15 @@ static SOURCES: LazyLock<Mutex<Sources>> = LazyLock::new(Mutex::default);
 /// All clients of other machines: nothing is ever found of them.
 static ELSEWHERE: LazyLock<Arc<Source>> = LazyLock::new(|| Arc::new(Source::of(Kind::Elsewhere)));
 
-/// Whether a client is on this machine. Others cannot be workers of this machine.
-fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
-    let peer = peer.ip().to_canonical();
-    peer.is_loopback() || peer == own.ip().to_canonical()
-}
-
 /// Maximum number of failed lookups for one connection.
 const MOST_LOOKS: u32 = 8;
 
-/// Minimum time between two lookups, µs: 200 per second, and 20 if none finds a worker.
-const PAUSE: u64 = 5_000;
-const LONGEST_TURN: u64 = 50_000;
+/// Minimum time between two lookups: 200 per second, and 20 if none finds a worker.
+const PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_TURN: Duration = Duration::from_millis(50);
 
 /// Lookups that are allowed in a row after a quiet time.
 const AT_ONCE: u64 = 200;
-
-/// How many links in /proc are read for one lookup: some milliseconds.
-const MOST_LINKS: usize = 2_000;
 
 /// How long the manager may take to answer.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -395,11 +369,11 @@ mod tests {
         assert!(!Source::new(None, None, None).may_be_found());
         let calls = OwnCalls::default();
         let looks = |now| (0..1_000).filter(|_| calls.turn(now).is_ok()).count();
-        assert_eq!(looks(60_000_000), 201);
+        assert_eq!(looks(60_000_000), 200);
         assert_eq!(calls.turn(60_005_000), Ok(()));
         assert_eq!(calls.turn(60_005_001), Err(60_010_000));
         // Clients that are not workers cost less and less.
-        (0..1_000).for_each(|_| calls.looked(false));
+        (0..1_000).for_each(|_| calls.looked(false, 60_010_000));
         assert!(calls.turn(61_000_000).is_ok());
         let in_a_second = (0..1_000)
             .filter(|n| calls.turn(100_000_000 + n * 1_000).is_ok())
@@ -411,7 +385,7 @@ mod tests {
                 .count(),
             20
         );
-        calls.looked(true);
+        calls.looked(true, 102_000_000);
         let more = (0..1_000)
             .filter(|n| calls.turn(102_000_000 + n * 1_000).is_ok())
             .count();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_sys::{
     cpu,
-    socket_owners::{Finder, Owner},
+    socket_owners::{Finder, MOST_LINKS, Owner},
 };
 
 /// Answers the questions of one generation.
@@ -41,9 +41,6 @@ fn spent_on(taken: Duration) -> Duration {
 
 /// At most this fraction (1/20) of the manager's time.
 const SHARE: u32 = 20;
-
-/// How many links are read for one question: some milliseconds.
-const MOST_LINKS: usize = 2_000;
 
 #[cfg(test)]
 mod tests {

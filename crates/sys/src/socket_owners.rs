@@ -5,8 +5,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
+    net::SocketAddr,
     path::Path,
+    sync::{Mutex, PoisonError},
 };
+
+use crate::sock_diag::{Connected, Diag};
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +71,33 @@ pub fn find(inodes: &BTreeSet<u32>) -> io::Result<Owners> {
 pub struct Finder {
     /// Descriptor numbers of the last results, most recent first.
     lately: Vec<u32>,
+}
+
+/// Finds which process is at the other end of a TCP connection of this machine. Keeps its socket and what it has learned.
+#[derive(Debug, Default)]
+pub struct Callers(Mutex<(Option<Diag>, Finder)>);
+
+impl Callers {
+    /// The socket at the other end. `None`: it is closed, or the kernel does not tell.
+    pub fn socket(&self, own: SocketAddr, peer: SocketAddr) -> Option<Connected> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.0.is_none() {
+            kept.0 = Diag::open().ok();
+        }
+        kept.0.as_mut()?.connection(peer, own).ok()?
+    }
+
+    /// Which of these processes has the socket. May take some milliseconds.
+    pub fn owner(&self, inode: u32, pids: &[u32]) -> Owner {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.1.owner(inode, pids, MOST_LINKS)
+    }
+}
+
+/// Whether a client is on this machine: `own` is our address, `peer` the client's.
+pub fn is_local(own: SocketAddr, peer: SocketAddr) -> bool {
+    let peer = peer.ip().to_canonical();
+    peer.is_loopback() || peer == own.ip().to_canonical()
 }
 
 /// The result of a [`Finder`].
@@ -179,6 +210,9 @@ fn sockets(process: &Path, inodes: &BTreeSet<u32>) -> io::Result<BTreeSet<u32>> 
     }
     Ok(found)
 }
+
+/// How many links are usually read for one socket: some milliseconds.
+pub const MOST_LINKS: usize = 2_000;
 
 /// How many descriptor numbers a [`Finder`] remembers.
 const REMEMBERED: usize = 4;

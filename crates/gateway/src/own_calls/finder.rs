@@ -283,7 +283,7 @@ mod tests {
         while let Next::LookUp(request, _) = list.next(&calls, now) {
             looked_up.push(request);
         }
-        let allowed = crate::own_calls::AT_ONCE + 1;
+        let allowed = crate::own_calls::AT_ONCE;
         assert_eq!(looked_up, (1..=allowed).collect::<Vec<_>>());
         assert!(matches!(list.next(&calls, now), Next::WaitUntil(time) if time > now));
         // Those whose lookup found nothing are checked again, in turn with those that were not looked up yet.
