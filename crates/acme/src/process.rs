@@ -6,7 +6,6 @@
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
-    ffi::OsStr,
     io,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
@@ -40,11 +39,7 @@ pub const ROLE: &str = "--role=acme";
 
 /// Whether this process was started as one.
 pub fn is_acme() -> bool {
-    let mut arguments = std::env::args_os().skip(1);
-    arguments
-        .next()
-        .is_some_and(|argument| argument == OsStr::new(ROLE))
-        && arguments.next().is_none()
+    process::has_role(ROLE)
 }
 
 /// Serves until the manager closes its channel, which is on descriptor 0.

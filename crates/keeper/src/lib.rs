@@ -20,7 +20,6 @@ mod make;
 mod wire;
 
 use std::{
-    ffi::OsStr,
     io,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
@@ -38,11 +37,7 @@ pub const ROLE: &str = "--role=keeper";
 
 /// Whether this process was started as a keeper.
 pub fn is_keeper() -> bool {
-    let mut arguments = std::env::args_os().skip(1);
-    arguments
-        .next()
-        .is_some_and(|argument| argument == OsStr::new(ROLE))
-        && arguments.next().is_none()
+    process::has_role(ROLE)
 }
 
 /// Serves until the manager closes its channel, which is on descriptor 0.

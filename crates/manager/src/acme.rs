@@ -35,11 +35,7 @@ use weir_acme::{
 use weir_config::{Acme, Config, Issuer, Protocol};
 use weir_control::ToGateway;
 use weir_keeper::{Order, Product};
-use weir_sys::{
-    identity::Identity,
-    process::{Exit, kill},
-    random,
-};
+use weir_sys::{identity::Identity, process::Exit, random};
 
 pub(super) use self::demand::{Demanded, in_folder};
 use self::{
@@ -48,14 +44,14 @@ use self::{
     clock::Clock,
     demand::Demand,
     dns::Records,
-    process::Running,
+    process::{PROCESS, Running},
     times::{
         AGAIN, ASK_AT_LEAST, ASK_EVERY, LOCK_LIFE, LOCK_RENEWAL, LOOK_EVERY, MOST_ORDERS,
         MOST_REFUSED, ORDER_LIMIT, SHORT, SLACK, next_look, pause,
     },
     wanted::{Advice, OpenOrder, Wanted},
 };
-use super::{environment, keeper::Keeper};
+use super::{environment, keeper::Keeper, role};
 
 /// All of them.
 #[derive(Debug)]
@@ -755,10 +751,8 @@ impl Orders {
         self.answers.share(None, now);
         self.account_lock = None;
         self.records.tick(now);
-        if let Some(running) = &self.running
-            && let Err(error) = kill(running.pid)
-        {
-            log::error!("the process for certificates cannot be killed: {error}");
+        if let Some(running) = &self.running {
+            role::kill(PROCESS, running.pid);
         }
         self.running.is_none() && self.records.is_idle()
     }

@@ -15,12 +15,9 @@ use std::{
 };
 
 use weir_control::{Channel, ToGateway, ToManager};
-use weir_sys::{
-    process::{self, Exit, Spawn},
-    version,
-};
+use weir_sys::process::{self, Exit, Spawn};
 
-use super::jail::ROLE;
+use super::{jail::ROLE, role};
 
 /// A gateway that runs or will be restarted.
 #[derive(Debug, Default)]
@@ -78,27 +75,15 @@ impl Gateway {
         messages: Vec<ToGateway>,
         priority: Option<i32>,
     ) -> Result<(), String> {
-        let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
-        let clone = |stream: BorrowedFd<'_>| {
-            stream
-                .try_clone_to_owned()
-                .map_err(|error| error.to_string())
-        };
-        let (stdout, stderr) = (clone(io::stdout().as_fd())?, clone(io::stderr().as_fd())?);
-        let spawn = Spawn {
-            name: Some("weir: gateway".into()),
-            arguments: vec![ROLE.into()],
+        let (pid, channel) = role::start("weir: gateway", ROLE, |spawn| Spawn {
             environment: environment(),
-            // Our own program, also if its file was replaced by a newer one.
-            ..Spawn::new("/proc/self/exe", theirs.into(), stdout, stderr)
-        };
-        version::greet(channel.as_fd()).map_err(|error| error.to_string())?;
-        let pid = spawn.start().map_err(|error| error.to_string())?;
+            ..spawn
+        })?;
         put_first(pid, priority);
         self.due = None;
         self.running = Some(Running {
             pid,
-            channel,
+            channel: Channel::new(channel),
             queue: messages.into(),
             since: now,
             begun: false,
@@ -230,10 +215,8 @@ impl Gateway {
 
     /// Kills the process, if there is one.
     pub(super) fn kill(&mut self) {
-        if let Some(running) = &self.running
-            && let Err(error) = process::kill(running.pid)
-        {
-            log::error!("cannot kill the gateway (process {}): {error}", running.pid);
+        if let Some(running) = &self.running {
+            role::kill("the gateway", running.pid);
         }
     }
 

@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashSet,
-    ffi::OsStr,
     io,
     os::fd::AsFd,
     path::{Path, PathBuf},
@@ -24,11 +23,7 @@ pub(super) const ROLE: &str = "--role=gateway";
 
 /// Whether this process was started as a gateway.
 pub fn is_gateway() -> bool {
-    let mut arguments = std::env::args_os().skip(1);
-    arguments
-        .next()
-        .is_some_and(|argument| argument == OsStr::new(ROLE))
-        && arguments.next().is_none()
+    process::has_role(ROLE)
 }
 
 /// Receives what the manager sends.

@@ -10,7 +10,6 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
-    ffi::OsString,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
@@ -23,14 +22,15 @@ use weir_keeper::{FromKeeper, MAX_PACKET, Order, ROLE, ToKeeper};
 use weir_sys::{
     identity::Identity,
     message, poll,
-    process::{self, Exit, Spawn},
-    random, version,
+    process::{self, Exit},
+    random,
 };
 
 use super::{
     certificates::open_pair,
     gateway::{Lifetime, describe_pause, is_full, is_gone},
     quic::{Quic, QuicHanded},
+    role,
 };
 
 /// The keeper, and the keys of session tickets, which all gateways share.
@@ -217,28 +217,15 @@ impl Keeper {
         let Some(who) = &self.who else {
             return Ok(());
         };
-        let failed = |error: io::Error| cannot_start(&error.to_string());
-        let (ours, theirs) = message::pair().map_err(failed)?;
-        let clone = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map_err(failed);
-        let (stdout, stderr) = (clone(io::stdout().as_fd())?, clone(io::stderr().as_fd())?);
-        let spawn = Spawn {
-            name: Some("weir: keeper".into()),
-            arguments: vec![OsString::from(ROLE)],
-            folder: Some("/".into()),
-            core_size: Some(0),
-            processes: None,
-            ..Spawn::new("/proc/self/exe", theirs, stdout, stderr)
-        };
-        version::greet(ours.as_fd()).map_err(failed)?;
+        let started = role::start_bare("weir: keeper", ROLE);
+        let (pid, channel) = started.map_err(|cause| cannot_start(&cause))?;
         let become_user: ToKeeper = ToKeeper::Become(who.clone());
         // The channel has room for its first message.
-        message::send(ours.as_fd(), &become_user.encode().0, &[], false).map_err(failed)?;
-        let pid = spawn
-            .start()
+        message::send(channel.as_fd(), &become_user.encode().0, &[], false)
             .map_err(|error| cannot_start(&error.to_string()))?;
         self.running = Some(Running {
             pid,
-            channel: ours,
+            channel,
             since: now,
             is_ready: false,
             queue: VecDeque::new(),
@@ -501,10 +488,8 @@ impl Keeper {
 
     /// Ends it, so that another one starts and gets everything anew.
     pub(super) fn end(&self) {
-        if let Some(running) = &self.running
-            && let Err(error) = process::kill(running.pid)
-        {
-            log::error!("the keeper cannot be killed: {error}");
+        if let Some(running) = &self.running {
+            role::kill("the keeper of private keys", running.pid);
         }
     }
 

@@ -44,6 +44,7 @@ mod pid_file;
 mod plan;
 mod program;
 mod quic;
+mod role;
 mod slow_log;
 mod supervise;
 mod watch;

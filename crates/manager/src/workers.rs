@@ -39,7 +39,7 @@ use std::{
 use weir_config::{Config, Pm};
 use weir_control::{MOST_READY, ToGateway, WorkerRequest};
 use weir_observe::{
-    error_log::About,
+    error_log::{About, tell},
     events::{self, Ending, Stream},
     log_text,
 };
@@ -744,6 +744,17 @@ pub(super) fn next_number() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     static LAST: AtomicU32 = AtomicU32::new(0);
     LAST.fetch_add(1, Relaxed).wrapping_add(1)
+}
+
+/// The process of a pool whose application stays booted does not come to an end with its boot.
+fn tell_stuck_boot(pool: &str, pid: Option<u32>, limit: Duration) {
+    let seconds = limit.as_secs_f64();
+    tell!(
+        error,
+        about(pool, pid.unwrap_or_default()),
+        "the script of `worker` has not called frankenphp_handle_request() within {seconds} s: its process is killed; if it needs more \
+         time, set worker_boot_timeout"
+    );
 }
 
 fn about(pool: &str, pid: u32) -> About<'_> {

@@ -397,6 +397,12 @@ pub fn set_name(name: &std::ffi::CStr) -> io::Result<()> {
     checked(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) })
 }
 
+/// Whether this program was started with this argument and no other.
+pub fn has_role(role: &str) -> bool {
+    let mut arguments = std::env::args_os().skip(1);
+    arguments.next().is_some_and(|argument| argument == role) && arguments.next().is_none()
+}
+
 /// Takes ownership of a descriptor that we were started with, by number, and puts /dev/null at that number (0 to 2).
 /// The returned descriptor is close-on-exec.
 ///

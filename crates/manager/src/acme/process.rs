@@ -1,7 +1,6 @@
 //! The process that talks to authorities, as the manager has it: its start, and its messages.
 
 use std::{
-    ffi::OsString,
     fs, io,
     os::fd::{AsFd, OwnedFd},
     time::Instant,
@@ -9,14 +8,12 @@ use std::{
 
 use weir_acme::{FromAcme, ROLE, ToAcme, receive, send};
 use weir_config::Acme;
-use weir_sys::{
-    identity::Capability,
-    message,
-    process::{self, Spawn},
-    version,
-};
 
 use super::{Orders, times::RESTART};
+use crate::role;
+
+/// What it is called in messages.
+pub(super) const PROCESS: &str = "the process for certificates";
 
 /// The process.
 #[derive(Debug)]
@@ -40,34 +37,11 @@ impl Orders {
             .is_some_and(|running| running.is_ready)
     }
 
-    fn start(&mut self) -> io::Result<()> {
-        let (ours, theirs) = message::pair()?;
-        version::greet(ours.as_fd())?;
-        let spawn = Spawn {
-            program: "/proc/self/exe".into(),
-            name: Some("weir: acme".into()),
-            arguments: vec![OsString::from(ROLE)],
-            environment: Vec::new(),
-            identity: None,
-            chroot: None,
-            keeps: Capability::None,
-            folder: Some("/".into()),
-            open_files: None,
-            core_size: Some(0),
-            processes: None,
-            priority: None,
-            huge_pages: false,
-            outlives_us: false,
-            stdin: theirs,
-            stdout: io::stdout().as_fd().try_clone_to_owned()?,
-            stderr: io::stderr().as_fd().try_clone_to_owned()?,
-        };
-        let pid = spawn
-            .start()
-            .map_err(|error| io::Error::other(error.to_string()))?;
+    fn start(&mut self) -> Result<(), String> {
+        let (pid, channel) = role::start_bare("weir: acme", ROLE)?;
         self.running = Some(Running {
             pid,
-            channel: ours,
+            channel,
             is_ready: false,
         });
         let who = self.who.as_ref().map(|who| (who.uid, who.gid));
@@ -122,8 +96,7 @@ impl Orders {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     log::error!("the process for certificates sent a wrong message: {error}");
-                    let _ = process::kill(running.pid);
-                    return;
+                    return role::kill(PROCESS, running.pid);
                 }
             }
         }

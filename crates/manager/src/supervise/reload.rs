@@ -39,60 +39,43 @@ use crate::{
 impl Manager<'_> {
     /// A reload has succeeded or failed.
     pub(super) fn on_next(&mut self, event: Event) {
-        let now = Instant::now();
-        if let Event::Act { .. }
-        | Event::Measure
-        | Event::FindFormer { .. }
-        | Event::Restarts
-        | Event::Hangs
-        | Event::WantCertificate(_)
-        | Event::ChallengesSet(_) = event
-        {
-            // It has no contact with operators yet.
-            return;
-        }
+        let failure = match event {
+            Event::Ready => None,
+            Event::Failed(failure) => Some(failure),
+            // The others are of operators and clients, with whom it has no contact yet.
+            _ => return,
+        };
         let Some(mut next) = self.next.take() else {
             return;
         };
-        let askers = std::mem::take(&mut self.askers);
-        match event {
-            Event::Act { .. }
-            | Event::Measure
-            | Event::FindFormer { .. }
-            | Event::Restarts
-            | Event::Hangs
-            | Event::WantCertificate(_)
-            | Event::ChallengesSet(_) => {}
-            Event::Ready => {
-                if let Err(failure) = self.put_in_force(&mut next) {
-                    return self.give_up(next, failure.message, &askers, now);
-                }
-                self.counts.reloads += 1;
-                self.addresses.keep_only(&next.loaded.config);
-                let names = next.sockets.clone();
-                let inherited = self.current.sockets.descriptors();
-                let mut before = std::mem::replace(&mut self.current, next);
-                if self.declines {
-                    self.current.decline(true);
-                }
-                let old = self.old.iter_mut().chain([&mut before]);
-                if let Some(channel) = give_connections(old) {
-                    let takes = ToGateway::TakeConnections(channel);
-                    self.current.hand_connections(takes);
-                }
-                before.drain(now, before.shutdown_timeout(), false);
-                self.handing = Some(Handing {
-                    from: before.id,
-                    until: now + LONGEST_CLOSE,
-                    inherited,
-                    askers,
-                });
-                self.old.push(before);
-                self.names = names;
-                use_error_log(&self.current);
-            }
-            Event::Failed(failure) => self.give_up(next, failure.message, &askers, now),
+        let (now, askers) = (Instant::now(), std::mem::take(&mut self.askers));
+        let failure = failure.or_else(|| self.put_in_force(&mut next).err());
+        if let Some(failure) = failure {
+            return self.give_up(next, failure.message, &askers, now);
         }
+        self.counts.reloads += 1;
+        self.addresses.keep_only(&next.loaded.config);
+        let names = next.sockets.clone();
+        let inherited = self.current.sockets.descriptors();
+        let mut before = std::mem::replace(&mut self.current, next);
+        if self.declines {
+            self.current.decline(true);
+        }
+        let old = self.old.iter_mut().chain([&mut before]);
+        if let Some(channel) = give_connections(old) {
+            let takes = ToGateway::TakeConnections(channel);
+            self.current.hand_connections(takes);
+        }
+        before.drain(now, before.shutdown_timeout(), false);
+        self.handing = Some(Handing {
+            from: before.id,
+            until: now + LONGEST_CLOSE,
+            inherited,
+            askers,
+        });
+        self.old.push(before);
+        self.names = names;
+        use_error_log(&self.current);
     }
 
     /// Says that the new configuration or weir serves, when no new client reaches the one before any more. In PHP-FPM's place

@@ -16,7 +16,7 @@ use weir_observe::{
 use weir_sys::process::Exit;
 
 use super::{
-    Claim, Context, Link, Pool, Started, Worker, about, about_pool, master::Php,
+    Claim, Context, Link, Pool, Started, Worker, about_pool, master::Php, tell_stuck_boot,
     worker::watch_output, zygote::Zygote,
 };
 use crate::{
@@ -175,13 +175,7 @@ impl Pool {
             else {
                 continue;
             };
-            let (pid, seconds) = (worker.pid.unwrap_or_default(), limit.as_secs_f64());
-            tell!(
-                error,
-                about(&self.name, pid),
-                "the script of `worker` has not called frankenphp_handle_request() within {seconds} s: its process is killed; \
-                 if it needs more time, set worker_boot_timeout"
-            );
+            tell_stuck_boot(&self.name, worker.pid, *limit);
             worker.kill(Ending::Unasked, &self.name, masters);
         }
     }

@@ -21,7 +21,7 @@ use weir_observe::{error_log::tell, events::Stream};
 use weir_sys::process::Exit;
 
 use super::{
-    Context, FORK_LIMIT, Kind, Pool, RETIRE_LIMIT, about, about_pool, next_number,
+    Context, FORK_LIMIT, Kind, Pool, RETIRE_LIMIT, about, about_pool, next_number, tell_stuck_boot,
     worker::watch_output,
 };
 use crate::{
@@ -175,13 +175,7 @@ impl Pool {
                 zygote.state = State::Due(now + MAX_PAUSE);
             }
             State::Booting(process) if process.until <= now => {
-                let seconds = limit.as_secs_f64();
-                tell!(
-                    error,
-                    about(&self.name, process.pid.unwrap_or_default()),
-                    "the script of `worker` has not called frankenphp_handle_request() within {seconds} s: its process is killed; \
-                     if it needs more time, set worker_boot_timeout"
-                );
+                tell_stuck_boot(&self.name, process.pid, limit);
                 process.kill(context.masters, now);
             }
             _ => {}
