@@ -116,266 +116,138 @@ pub(crate) enum Default {
     Required,
 }
 
-/// Format of a value.
-#[derive(Clone, Copy)]
-pub(crate) enum Kind {
-    Bool,
-    /// `true`, `false` or `"clear"`.
-    Http2,
-    Count {
-        min: u64,
-        max: u64,
-    },
-    Duration {
-        zero: bool,
-    },
-    Size {
-        min: u64,
-        max: u64,
-    },
-    Mode,
-    /// A nice value, stored as 64-bit two's complement.
-    Priority,
-    /// A whole number that may be negative.
-    Signed {
-        min: i64,
-        max: i64,
-    },
-    /// One of these words. The words in the second list are known, but not supported yet.
-    Word(&'static [&'static str], &'static [&'static str]),
-    RedirectStatus,
-    Text,
-    /// The NAME of another table; empty: none.
-    Reference,
-    References,
-    Path,
-    Paths,
-    Address,
-    Addresses,
-    Servers,
-    HashBy,
-    /// IP addresses with a port. Default port: 53.
-    Nameservers,
-    Window,
-    TcpAddress,
-    Program,
-    Hosts,
-    Methods,
-    HeaderNames,
-    /// One header name; empty: none.
-    HeaderName,
-    /// Names of headers that can be passed to a worker.
-    RequestHeaderNames,
-    FileNames,
-    UrlPrefixes,
-    Extensions,
-    Script,
-    Regexes,
-    PathPattern,
-    /// A path of the site; empty: none.
-    UrlPath,
-    /// The same, with a query and groups.
-    Fallback,
-    /// A site's path with a query and groups.
-    Rewrite,
-    /// A location or other single line with `${...}`.
-    Template,
-    /// Empty: none.
-    HeaderValue,
-    Charset,
-    Params,
-    HeaderTemplates,
-    /// Headers that can be passed to a worker, with templates.
-    RequestHeaderTemplates,
-    Environment,
-    PhpIni,
-    /// The same, with on and off.
-    PhpFlags,
-    IpAddresses,
-    /// Networks, `unix:` and `all`.
-    Peers,
-    /// The same, or true or false.
-    Deny,
-    /// `10/s burst 20`; empty: none.
-    Rate,
-    /// A time with words after it.
-    Hsts,
-    /// A table with realm and file, or false.
-    BasicAuth,
-    /// `5M/s`; empty: no limit.
-    Bandwidth,
-    ErrorPages,
-    Types,
-    /// Media types, some of them with a star.
-    MediaTypes,
-    Folders,
-    Reply,
-    Reserves,
-    PriorityRules,
-    FairBy,
-    /// The key by which requests are serialized.
-    SerializeBy,
-    LogTarget,
-    LogFormat,
-    /// A line with PHP-FPM's `%` codes.
-    AccessFormat,
-    /// Rules for allowed calls.
-    AllowRules,
-    /// A host with scheme and port.
-    Origin,
-    /// Hosts with scheme and port.
-    Origins,
-    /// Hosts with a port; the scheme is http.
-    HttpOrigins,
-    /// Addresses, and networks with a prefix length.
-    Networks,
-    /// Headers of a call. Their values may come from elsewhere.
-    SecretHeaders,
-}
-
-impl Kind {
-    /// The expected kind of value, as a noun, and an example.
-    pub(crate) fn expectation(&self) -> (&'static str, &'static str) {
-        match self {
-            Kind::Bool => ("true or false", "true"),
-            Kind::Http2 => ("true, false or \"clear\"", "true"),
-            Kind::Count { .. } => ("a whole number", "100"),
-            Kind::Duration { .. } => ("a duration", "\"30s\""),
-            Kind::Size { min, .. } if *min > 64 << 10 => ("a size", "\"64M\""),
-            Kind::Size { .. } => ("a size", "\"64K\""),
-            Kind::Mode => ("a mode", "\"0660\""),
-            Kind::Priority => ("a nice value", "-5"),
-            Kind::Signed { .. } => ("a whole number", "10"),
-            Kind::Word(examples, ..) => ("a word", examples.first().copied().unwrap_or_default()),
-            Kind::RedirectStatus => ("a status", "308"),
-            Kind::Text => ("a text", "\"weir\""),
-            Kind::Reference => ("a name", "\"shop\""),
-            Kind::References => ("a list of names", "[\"web\"]"),
-            Kind::Path => ("a path", "\"/srv/shop\""),
-            Kind::Paths => ("a list of paths", "[\"/srv/files\"]"),
-            Kind::Address => ("an address", "\"0.0.0.0:80\""),
-            Kind::Addresses => ("a list of addresses", "[\"127.0.0.1:8083\"]"),
-            Kind::Window => ("unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\""),
-            Kind::Servers => ("a list of servers", "[\"unix:/run/php/php-fpm.sock\"]"),
-            Kind::HashBy => HASH_BY,
-            Kind::Nameservers => ("a list of IP addresses", "[\"10.0.0.2\"]"),
-            Kind::TcpAddress => ("host:port", "\"127.0.0.1:9180\""),
-            Kind::Program => ("a list of program and arguments", "[\"/usr/bin/php-cgi\"]"),
-            Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
-            Kind::Methods => ("a list of methods", "[\"GET\", \"POST\"]"),
-            Kind::HeaderNames => ("a list of header names", "[\"X-Powered-By\"]"),
-            Kind::HeaderName => ("a header's name", "\"X-Request-Timeout\""),
-            Kind::RequestHeaderNames => ("a list of header names", "[\"Authorization\"]"),
-            Kind::FileNames => ("a list of file names", "[\"index.php\", \"index.html\"]"),
-            Kind::UrlPrefixes => ("a list of path prefixes", "[\"/uploads/\"]"),
-            Kind::Extensions => ("a list of extensions", "[\".php\"]"),
-            Kind::Script => ("a regular expression", "'^(/.+\\.php)(/.*)?$'"),
-            Kind::Regexes => ("a list of regular expressions", "['/\\.']"),
-            Kind::PathPattern => ("a path pattern", "\"/api/*\""),
-            Kind::UrlPath | Kind::Fallback => ("a path", "\"/index.php\""),
-            Kind::Rewrite => ("a path", "\"/doku.php?id=$1\""),
-            Kind::Template => ("a text", "\"https://${host}${uri}\""),
-            Kind::HeaderValue => ("a text", "\"public, max-age=3600\""),
-            Kind::Charset => ("a charset", "\"utf-8\""),
-            Kind::Params => ("a table of parameters", "{ APP_ENV = \"production\" }"),
-            Kind::HeaderTemplates => ("a table of headers", "{ \"X-Frame-Options\" = \"DENY\" }"),
-            Kind::RequestHeaderTemplates => (
-                "a table of headers",
-                "{ \"X-Real-IP\" = \"${remote_addr}\" }",
-            ),
-            Kind::Environment => ("a table of variables", "{ LANG = \"C.UTF-8\" }"),
-            Kind::PhpIni => ("a table of PHP settings", "{ memory_limit = \"256M\" }"),
-            Kind::PhpFlags => (
-                "a table of on/off settings of PHP",
-                "{ display_errors = false }",
-            ),
-            Kind::IpAddresses => ("a list of IP addresses", "[\"127.0.0.1\"]"),
-            Kind::Peers => ("a list of networks, `unix:` or `all`", "[\"10.0.0.0/8\"]"),
-            Kind::Deny => (
-                "true, false or a list of networks, `unix:` or `all`",
-                "true",
-            ),
-            Kind::Hsts => ("a time", "\"1y include_subdomains\""),
-            Kind::Rate => ("a rate", "\"10/s burst 20\""),
-            Kind::BasicAuth => BASIC_AUTH,
-            Kind::Bandwidth => ("a speed", "\"5M/s\""),
-            Kind::ErrorPages => (
-                "a table of statuses and files",
-                "{ 503 = \"errors/503.html\" }",
-            ),
-            Kind::Types => (
-                "a table of extensions and types",
-                "{ wasm = \"application/wasm\" }",
-            ),
-            Kind::MediaTypes => (
-                "a list of media types",
-                "[\"text/*\", \"application/json\"]",
-            ),
-            Kind::Folders => (
-                "a table of prefixes and folders",
-                "{ \"/protected/\" = \"/srv/private\" }",
-            ),
-            Kind::Reply => (
-                "a table with status and body",
-                "{ status = 200, body = \"ok\" }",
-            ),
-            Kind::Reserves => (
-                "a list of tables with priority and workers",
-                "[{ priority = -10, workers = 1 }]",
-            ),
-            Kind::PriorityRules => PRIORITY_RULES,
-            Kind::FairBy => FAIR_BY,
-            Kind::SerializeBy => SERIALIZE_BY,
-            Kind::LogTarget => (
-                "a path, \"stdout\", \"stderr\" or \"off\"",
-                "\"/var/log/weir/access.log\"",
-            ),
-            Kind::AccessFormat => ("a text with `%` codes", r#""%R %t \"%m %r\" %s""#),
-            Kind::LogFormat => (
-                "\"combined\", \"json\" or a template",
-                "\"${remote_addr} ${status} ${uri}\"",
-            ),
-            Kind::AllowRules => ALLOW_RULES,
-            Kind::Origin => ("a host", "\"http://legacy.internal:8080\""),
-            Kind::Origins => (
-                "a list of hosts",
-                "[\"api.example.com\", \"http://legacy.internal:8080\"]",
-            ),
-            Kind::HttpOrigins => ("a list of hosts", "[\"api.example.com\"]"),
-            Kind::Networks => ("a list of networks", "[\"10.0.0.0/8\"]"),
-            Kind::SecretHeaders => (
-                "a table of headers",
-                "{ Authorization = \"Bearer ${file:/etc/weir/api.token}\" }",
-            ),
+/// Makes [`Kind`]. Each row: a format, the expected kind of value as a noun, and an example.
+macro_rules! kinds {
+    ({ $($with_limits:tt)* } $($(#[$doc:meta])* $kind:ident $noun:literal, $example:literal;)*) => {
+        /// Format of a value.
+        #[derive(Clone, Copy)]
+        pub(crate) enum Kind {
+            $($with_limits)*
+            $($(#[$doc])* $kind,)*
         }
-    }
+
+        impl Kind {
+            /// The expected kind of value, as a noun, and an example.
+            pub(crate) fn expectation(&self) -> (&'static str, &'static str) {
+                match self {
+                    $(Kind::$kind => ($noun, $example),)*
+                    Kind::Count { .. } => ("a whole number", "100"),
+                    Kind::Duration { .. } => ("a duration", "\"30s\""),
+                    Kind::Size { min, .. } if *min > 64 << 10 => ("a size", "\"64M\""),
+                    Kind::Size { .. } => ("a size", "\"64K\""),
+                    Kind::Signed { .. } => ("a whole number", "10"),
+                    Kind::Word(examples, ..) => ("a word", examples.first().copied().unwrap_or_default()),
+                }
+            }
+        }
+    };
 }
 
-/// The longer nouns and examples of [`Kind::expectation`].
-const HASH_BY: (&str, &str) = (
-    "\"source\", \"uri\", \"header:NAME\" or \"cookie:NAME\"",
-    "\"uri\"",
-);
-const BASIC_AUTH: (&str, &str) = (
-    "a table with realm and file, or false",
-    "{ realm = \"staging\", file = \"/etc/weir/htpasswd\" }",
-);
-const FAIR_BY: (&str, &str) = (
-    "\"address\", \"header:NAME\", \"cookie:NAME\" or \"off\"",
-    "\"header:X-Real-IP\"",
-);
-const SERIALIZE_BY: (&str, &str) = (
-    "\"auto\", \"cookie:NAME\", \"header:NAME\" or \"off\"",
-    "\"cookie:PHPSESSID\"",
-);
-const PRIORITY_RULES: (&str, &str) = (
-    "a list of rules",
-    "[{ header = \"User-Agent\", match = \"~(?i)bot\", priority = 50 }]",
-);
-const ALLOW_RULES: (&str, &str) = (
-    "a list of hosts",
-    "[\"api.example.com\", \"*.partner.example:8443\", \"http://legacy.internal:8080\"]",
-);
+kinds! {
+    {
+        Count { min: u64, max: u64, },
+        Duration { zero: bool, },
+        Size { min: u64, max: u64, },
+        /// A whole number that may be negative.
+        Signed { min: i64, max: i64, },
+        /// One of these words. The words in the second list are known, but not supported yet.
+        Word(&'static [&'static str], &'static [&'static str]),
+    }
+    Bool "true or false", "true";
+    /// `true`, `false` or `"clear"`.
+    Http2 "true, false or \"clear\"", "true";
+    Mode "a mode", "\"0660\"";
+    /// A nice value, stored as 64-bit two's complement.
+    Priority "a nice value", "-5";
+    RedirectStatus "a status", "308";
+    Text "a text", "\"weir\"";
+    /// The NAME of another table; empty: none.
+    Reference "a name", "\"shop\"";
+    References "a list of names", "[\"web\"]";
+    Path "a path", "\"/srv/shop\"";
+    Paths "a list of paths", "[\"/srv/files\"]";
+    Address "an address", "\"0.0.0.0:80\"";
+    Addresses "a list of addresses", "[\"127.0.0.1:8083\"]";
+    Servers "a list of servers", "[\"unix:/run/php/php-fpm.sock\"]";
+    HashBy "\"source\", \"uri\", \"header:NAME\" or \"cookie:NAME\"", "\"uri\"";
+    /// IP addresses with a port. Default port: 53.
+    Nameservers "a list of IP addresses", "[\"10.0.0.2\"]";
+    Window "unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\"";
+    TcpAddress "host:port", "\"127.0.0.1:9180\"";
+    Program "a list of program and arguments", "[\"/usr/bin/php-cgi\"]";
+    Hosts "a list of hosts", "[\"shop.example\", \"*.shop.example\"]";
+    Methods "a list of methods", "[\"GET\", \"POST\"]";
+    HeaderNames "a list of header names", "[\"X-Powered-By\"]";
+    /// One header name; empty: none.
+    HeaderName "a header's name", "\"X-Request-Timeout\"";
+    /// Names of headers that can be passed to a worker.
+    RequestHeaderNames "a list of header names", "[\"Authorization\"]";
+    FileNames "a list of file names", "[\"index.php\", \"index.html\"]";
+    UrlPrefixes "a list of path prefixes", "[\"/uploads/\"]";
+    Extensions "a list of extensions", "[\".php\"]";
+    Script "a regular expression", "'^(/.+\\.php)(/.*)?$'";
+    Regexes "a list of regular expressions", "['/\\.']";
+    PathPattern "a path pattern", "\"/api/*\"";
+    /// A path of the site; empty: none.
+    UrlPath "a path", "\"/index.php\"";
+    /// The same, with a query and groups.
+    Fallback "a path", "\"/index.php\"";
+    /// A site's path with a query and groups.
+    Rewrite "a path", "\"/doku.php?id=$1\"";
+    /// A location or other single line with `${...}`.
+    Template "a text", "\"https://${host}${uri}\"";
+    /// Empty: none.
+    HeaderValue "a text", "\"public, max-age=3600\"";
+    Charset "a charset", "\"utf-8\"";
+    Params "a table of parameters", "{ APP_ENV = \"production\" }";
+    HeaderTemplates "a table of headers", "{ \"X-Frame-Options\" = \"DENY\" }";
+    /// Headers that can be passed to a worker, with templates.
+    RequestHeaderTemplates "a table of headers", "{ \"X-Real-IP\" = \"${remote_addr}\" }";
+    Environment "a table of variables", "{ LANG = \"C.UTF-8\" }";
+    PhpIni "a table of PHP settings", "{ memory_limit = \"256M\" }";
+    /// The same, with on and off.
+    PhpFlags "a table of on/off settings of PHP", "{ display_errors = false }";
+    IpAddresses "a list of IP addresses", "[\"127.0.0.1\"]";
+    /// Networks, `unix:` and `all`.
+    Peers "a list of networks, `unix:` or `all`", "[\"10.0.0.0/8\"]";
+    /// The same, or true or false.
+    Deny "true, false or a list of networks, `unix:` or `all`", "true";
+    /// `10/s burst 20`; empty: none.
+    Rate "a rate", "\"10/s burst 20\"";
+    /// A time with words after it.
+    Hsts "a time", "\"1y include_subdomains\"";
+    /// A table with realm and file, or false.
+    BasicAuth "a table with realm and file, or false", "{ realm = \"staging\", file = \"/etc/weir/htpasswd\" }";
+    /// `5M/s`; empty: no limit.
+    Bandwidth "a speed", "\"5M/s\"";
+    ErrorPages "a table of statuses and files", "{ 503 = \"errors/503.html\" }";
+    Types "a table of extensions and types", "{ wasm = \"application/wasm\" }";
+    /// Media types, some of them with a star.
+    MediaTypes "a list of media types", "[\"text/*\", \"application/json\"]";
+    Folders "a table of prefixes and folders", "{ \"/protected/\" = \"/srv/private\" }";
+    Reply "a table with status and body", "{ status = 200, body = \"ok\" }";
+    Reserves "a list of tables with priority and workers", "[{ priority = -10, workers = 1 }]";
+    PriorityRules "a list of rules", "[{ header = \"User-Agent\", match = \"~(?i)bot\", priority = 50 }]";
+    FairBy "\"address\", \"header:NAME\", \"cookie:NAME\" or \"off\"", "\"header:X-Real-IP\"";
+    /// The key by which requests are serialized.
+    SerializeBy "\"auto\", \"cookie:NAME\", \"header:NAME\" or \"off\"", "\"cookie:PHPSESSID\"";
+    LogTarget "a path, \"stdout\", \"stderr\" or \"off\"", "\"/var/log/weir/access.log\"";
+    LogFormat "\"combined\", \"json\" or a template", "\"${remote_addr} ${status} ${uri}\"";
+    /// A line with PHP-FPM's `%` codes.
+    AccessFormat "a text with `%` codes", r#""%R %t \"%m %r\" %s""#;
+    /// Rules for allowed calls.
+    AllowRules "a list of hosts", "[\"api.example.com\", \"*.partner.example:8443\", \"http://legacy.internal:8080\"]";
+    /// A host with scheme and port.
+    Origin "a host", "\"http://legacy.internal:8080\"";
+    /// Hosts with scheme and port.
+    Origins "a list of hosts", "[\"api.example.com\", \"http://legacy.internal:8080\"]";
+    /// Hosts with a port; the scheme is http.
+    HttpOrigins "a list of hosts", "[\"api.example.com\"]";
+    /// Addresses, and networks with a prefix length.
+    Networks "a list of networks", "[\"10.0.0.0/8\"]";
+    /// Headers of a call. Their values may come from elsewhere.
+    SecretHeaders "a table of headers", "{ Authorization = \"Bearer ${file:/etc/weir/api.token}\" }";
+}
 
 /// The row of a key in a section.
 pub(crate) fn find(section: Section, name: &str) -> Option<&'static Row> {

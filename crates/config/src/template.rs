@@ -92,112 +92,93 @@ pub enum Piece {
     Variable(Variable),
 }
 
-/// The variables that TLS has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TlsVariable {
-    /// `ssl_protocol`: `TLSv1.3`
-    Protocol,
-    /// `ssl_cipher`: `TLS_AES_128_GCM_SHA256`
-    Cipher,
-    /// `ssl_session_reused`: `r` if the client continued an earlier session, else `.`
-    SessionReused,
-    /// `ssl_server_name`: the name that the client asked for
-    ServerName,
-    /// `ssl_client_verify`: `SUCCESS` or `NONE`; empty if the site asks for no certificate
-    ClientVerify,
-    /// `ssl_client_s_dn`: the subject of the client's certificate (RFC 4514)
-    ClientSubject,
-    /// `ssl_client_i_dn`: its issuer
-    ClientIssuer,
-    /// `ssl_client_serial`: its serial number, hexadecimal
-    ClientSerial,
-    /// `ssl_client_fingerprint`: its SHA-1, hexadecimal
-    ClientFingerprint,
+/// Makes the enums of variables, and [`VARIABLES`]. Each row: variable, name between the braces, and what it is.
+macro_rules! variables {
+    (
+        anywhere { $($any:ident $any_name:literal: $any_help:literal,)* }
+        of_tls { $($tls:ident $tls_name:literal: $tls_help:literal,)* }
+        in_logs { $($log:ident $log_name:literal: $log_help:literal,)* }
+    ) => {
+        /// The variables of templates.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Variable {
+            $(#[doc = $any_help] $any,)*
+            /// Something of the connection's TLS; empty without TLS.
+            Tls(TlsVariable),
+            /// `http_NAME`: a request header, underscores for dashes, lower case (kept as the header's name)
+            Header(String),
+            $(#[doc = $log_help] $log,)*
+        }
+
+        /// The variables that TLS has.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum TlsVariable {
+            $(#[doc = $tls_help] $tls,)*
+        }
+
+        /// Name, variable, whether only a log format may use it, and what it is.
+        const VARIABLES: &[(&str, Variable, bool, &str)] = &[
+            $(($any_name, Variable::$any, false, $any_help),)*
+            $(($tls_name, Variable::Tls(TlsVariable::$tls), false, $tls_help),)*
+            $(($log_name, Variable::$log, true, $log_help),)*
+        ];
+    };
 }
 
-/// The variables of templates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Variable {
-    /// `method`
-    Method,
-    /// `scheme`: `http` or `https`
-    Scheme,
-    /// Something of the connection's TLS; empty without TLS.
-    Tls(TlsVariable),
-    /// `host`: of the request, lower case, without port
-    Host,
-    /// `uri`: path and query as received
-    Uri,
-    /// `path`: decoded and normalised
-    Path,
-    /// `query`: without the question mark
-    Query,
-    /// `args`: the query with its question mark, or nothing
-    Args,
-    /// `protocol`: `HTTP/1.1`
-    Protocol,
-    /// `remote_addr`
-    RemoteAddr,
-    /// `peer_addr`: the address that the connection comes from, the proxy's if it says who the client is
-    PeerAddr,
-    /// `remote_port`
-    RemotePort,
-    /// `server_addr`
-    ServerAddr,
-    /// `server_port`
-    ServerPort,
-    /// `site`
-    Site,
-    /// `pool`
-    Pool,
-    /// `document_root`
-    DocumentRoot,
-    /// `script_name`
-    ScriptName,
-    /// `path_info`
-    PathInfo,
-    /// `http_NAME`: a request header, underscores for dashes, lower case (kept as the header's name)
-    Header(String),
-    /// `time`: local time, as in the combined format. Only for the log, like all variables below.
-    Time,
-    /// `time_iso`: RFC 3339 with milliseconds
-    TimeIso,
-    /// `remote_user`: the name that the client has sent with HTTP authentication
-    RemoteUser,
-    /// `status`
-    Status,
-    /// `bytes_in`: body bytes from the client
-    BytesIn,
-    /// `bytes_out`: body bytes to the client
-    BytesOut,
-    /// `compression`: how weir has compressed the answer: `zstd`, `br` or `gzip`
-    Compression,
-    /// `bytes_uncompressed`: body bytes before that
-    BytesUncompressed,
-    /// `time_head`: seconds (3 decimals) from the first byte of the request to its complete head
-    TimeHead,
-    /// `time_body`: seconds from there to the end of the body
-    TimeBody,
-    /// `time_queue`: seconds waiting in the queue
-    TimeQueue,
-    /// `time_first_byte`: seconds from dispatch to the worker's first byte
-    TimeFirstByte,
-    /// `time_total`: seconds from the first byte of the request to the last byte of the response
-    TimeTotal,
-    /// `worker`: pid of the worker, or its server's address
-    Worker,
-    /// `queue`: length of the queue when the request arrived
-    QueueLength,
-    /// `reason`: why a response is an error (`queue_full`, `client_left`, …)
-    Reason,
-    /// `request_id`: number of the request in this process, as in the error log
-    RequestId,
-    /// `retries`: number of retries with other workers
-    Retries,
-    /// `priority`: priority of the request in the queue
-    Priority,
-    /// `time_limit`: seconds from the request's first byte to its deadline
-    TimeLimit,
+variables! {
+    anywhere {
+        Method "method": "the method",
+        Scheme "scheme": "`http` or `https`",
+        Host "host": "the host of the request, in lower case, without port",
+        Uri "uri": "path and query as the client sent them",
+        Path "path": "the path, decoded and normalised",
+        Query "query": "the query without the question mark",
+        Args "args": "the query with its question mark, or nothing",
+        Protocol "protocol": "`HTTP/1.1`, `HTTP/2.0`, `HTTP/3.0`",
+        RemoteAddr "remote_addr": "the client's address",
+        PeerAddr "peer_addr": "the address of the connection: the proxy's if a `trusted` proxy names the client",
+        RemotePort "remote_port": "the client's port",
+        ServerAddr "server_addr": "the address that the client connected to",
+        ServerPort "server_port": "the port that the client connected to",
+        Site "site": "NAME of the site",
+        Pool "pool": "NAME of the pool",
+        DocumentRoot "document_root": "the site's root, as scripts get it (DOCUMENT_ROOT)",
+        ScriptName "script_name": "SCRIPT_NAME of the script",
+        PathInfo "path_info": "the path behind the script",
+    }
+    of_tls {
+        Protocol "ssl_protocol": "`TLSv1.3`; empty without TLS, like the next ones",
+        Cipher "ssl_cipher": "`TLS_AES_128_GCM_SHA256`",
+        SessionReused "ssl_session_reused": "`r` if the client resumed an earlier session, otherwise `.`",
+        ServerName "ssl_server_name": "the host in the TLS handshake",
+        ClientVerify "ssl_client_verify": "`SUCCESS` or `NONE`; empty if the site asks for no certificate",
+        ClientSubject "ssl_client_s_dn": "the subject of the client's certificate (RFC 4514)",
+        ClientIssuer "ssl_client_i_dn": "the issuer of the client's certificate",
+        ClientSerial "ssl_client_serial": "the serial number of the client's certificate, hexadecimal",
+        ClientFingerprint "ssl_client_fingerprint": "SHA-1 of the client's certificate, hexadecimal",
+    }
+    in_logs {
+        Time "time": "local time, as in the combined format",
+        TimeIso "time_iso": "RFC 3339 with milliseconds",
+        RemoteUser "remote_user": "the user name that the client sent",
+        Status "status": "the status",
+        BytesIn "bytes_in": "bytes of the request's body",
+        BytesOut "bytes_out": "bytes of the answer's body",
+        Compression "compression": "how weir compressed the answer: `zstd`, `br` or `gzip`",
+        BytesUncompressed "bytes_uncompressed": "bytes of the answer's body before compression",
+        TimeHead "time_head": "seconds from the first byte of the request to the end of its head",
+        TimeBody "time_body": "seconds from there to the end of the body",
+        TimeQueue "time_queue": "seconds in the queue",
+        TimeFirstByte "time_first_byte": "seconds from the end of the queue to the worker's first byte",
+        TimeTotal "time_total": "seconds from the first byte of the request to the last byte of the answer",
+        Worker "worker": "the worker's process id, or its server's address",
+        QueueLength "queue": "how many requests were waiting when this one arrived",
+        Reason "reason": "[why the request failed](statuses.md)",
+        RequestId "request_id": "number of the request, as in the error log",
+        Retries "retries": "how often another worker got the request",
+        Priority "priority": "priority in the queue",
+        TimeLimit "time_limit": "seconds from the request's first byte to its deadline",
+    }
 }
 
 impl Variable {
@@ -249,318 +230,5 @@ impl fmt::Display for Variable {
         }
         let row = VARIABLES.iter().find(|(_, variable, ..)| variable == self);
         f.write_str(row.map_or("", |(name, ..)| name))
-    }
-}
-
-/// Name, variable, whether only a log format may use it, and what it is. A test checks that the list is complete.
-const VARIABLES: &[(&str, Variable, bool, &str)] = &[
-    ("method", Variable::Method, false, "the method"),
-    ("scheme", Variable::Scheme, false, "`http` or `https`"),
-    (
-        "host",
-        Variable::Host,
-        false,
-        "the host of the request, in lower case, without port",
-    ),
-    (
-        "uri",
-        Variable::Uri,
-        false,
-        "path and query as the client sent them",
-    ),
-    (
-        "path",
-        Variable::Path,
-        false,
-        "the path, decoded and normalised",
-    ),
-    (
-        "query",
-        Variable::Query,
-        false,
-        "the query without the question mark",
-    ),
-    (
-        "args",
-        Variable::Args,
-        false,
-        "the query with its question mark, or nothing",
-    ),
-    (
-        "protocol",
-        Variable::Protocol,
-        false,
-        "`HTTP/1.1`, `HTTP/2.0`, `HTTP/3.0`",
-    ),
-    (
-        "remote_addr",
-        Variable::RemoteAddr,
-        false,
-        "the client's address",
-    ),
-    (
-        "peer_addr",
-        Variable::PeerAddr,
-        false,
-        "the address of the connection: the proxy's if a `trusted` proxy names the client",
-    ),
-    (
-        "remote_port",
-        Variable::RemotePort,
-        false,
-        "the client's port",
-    ),
-    (
-        "server_addr",
-        Variable::ServerAddr,
-        false,
-        "the address that the client connected to",
-    ),
-    (
-        "server_port",
-        Variable::ServerPort,
-        false,
-        "the port that the client connected to",
-    ),
-    ("site", Variable::Site, false, "NAME of the site"),
-    ("pool", Variable::Pool, false, "NAME of the pool"),
-    (
-        "document_root",
-        Variable::DocumentRoot,
-        false,
-        "the site's root, as scripts get it (DOCUMENT_ROOT)",
-    ),
-    (
-        "script_name",
-        Variable::ScriptName,
-        false,
-        "SCRIPT_NAME of the script",
-    ),
-    (
-        "path_info",
-        Variable::PathInfo,
-        false,
-        "the path behind the script",
-    ),
-    (
-        "ssl_protocol",
-        Variable::Tls(TlsVariable::Protocol),
-        false,
-        "`TLSv1.3`; empty without TLS, like the next ones",
-    ),
-    (
-        "ssl_cipher",
-        Variable::Tls(TlsVariable::Cipher),
-        false,
-        "`TLS_AES_128_GCM_SHA256`",
-    ),
-    (
-        "ssl_session_reused",
-        Variable::Tls(TlsVariable::SessionReused),
-        false,
-        "`r` if the client resumed an earlier session, otherwise `.`",
-    ),
-    (
-        "ssl_server_name",
-        Variable::Tls(TlsVariable::ServerName),
-        false,
-        "the host in the TLS handshake",
-    ),
-    (
-        "ssl_client_verify",
-        Variable::Tls(TlsVariable::ClientVerify),
-        false,
-        "`SUCCESS` or `NONE`; empty if the site asks for no certificate",
-    ),
-    (
-        "ssl_client_s_dn",
-        Variable::Tls(TlsVariable::ClientSubject),
-        false,
-        "the subject of the client's certificate (RFC 4514)",
-    ),
-    (
-        "ssl_client_i_dn",
-        Variable::Tls(TlsVariable::ClientIssuer),
-        false,
-        "the issuer of the client's certificate",
-    ),
-    (
-        "ssl_client_serial",
-        Variable::Tls(TlsVariable::ClientSerial),
-        false,
-        "the serial number of the client's certificate, hexadecimal",
-    ),
-    (
-        "ssl_client_fingerprint",
-        Variable::Tls(TlsVariable::ClientFingerprint),
-        false,
-        "SHA-1 of the client's certificate, hexadecimal",
-    ),
-    (
-        "time",
-        Variable::Time,
-        true,
-        "local time, as in the combined format",
-    ),
-    (
-        "time_iso",
-        Variable::TimeIso,
-        true,
-        "RFC 3339 with milliseconds",
-    ),
-    (
-        "remote_user",
-        Variable::RemoteUser,
-        true,
-        "the user name that the client sent",
-    ),
-    ("status", Variable::Status, true, "the status"),
-    (
-        "bytes_in",
-        Variable::BytesIn,
-        true,
-        "bytes of the request's body",
-    ),
-    (
-        "bytes_out",
-        Variable::BytesOut,
-        true,
-        "bytes of the answer's body",
-    ),
-    (
-        "compression",
-        Variable::Compression,
-        true,
-        "how weir compressed the answer: `zstd`, `br` or `gzip`",
-    ),
-    (
-        "bytes_uncompressed",
-        Variable::BytesUncompressed,
-        true,
-        "bytes of the answer's body before compression",
-    ),
-    (
-        "time_head",
-        Variable::TimeHead,
-        true,
-        "seconds from the first byte of the request to the end of its head",
-    ),
-    (
-        "time_body",
-        Variable::TimeBody,
-        true,
-        "seconds from there to the end of the body",
-    ),
-    (
-        "time_queue",
-        Variable::TimeQueue,
-        true,
-        "seconds in the queue",
-    ),
-    (
-        "time_first_byte",
-        Variable::TimeFirstByte,
-        true,
-        "seconds from the end of the queue to the worker's first byte",
-    ),
-    (
-        "time_total",
-        Variable::TimeTotal,
-        true,
-        "seconds from the first byte of the request to the last byte of the answer",
-    ),
-    (
-        "worker",
-        Variable::Worker,
-        true,
-        "the worker's process id, or its server's address",
-    ),
-    (
-        "queue",
-        Variable::QueueLength,
-        true,
-        "how many requests were waiting when this one arrived",
-    ),
-    (
-        "reason",
-        Variable::Reason,
-        true,
-        "[why the request failed](statuses.md)",
-    ),
-    (
-        "request_id",
-        Variable::RequestId,
-        true,
-        "number of the request, as in the error log",
-    ),
-    (
-        "retries",
-        Variable::Retries,
-        true,
-        "how often another worker got the request",
-    ),
-    (
-        "priority",
-        Variable::Priority,
-        true,
-        "priority in the queue",
-    ),
-    (
-        "time_limit",
-        Variable::TimeLimit,
-        true,
-        "seconds from the request's first byte to its deadline",
-    ),
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_variable_is_read_and_written_by_its_name() {
-        for (name, log_only, help) in Variable::all() {
-            assert!(!help.is_empty(), "{name}");
-            let text = alloc::format!("a ${{{name}}} b");
-            let template = Template::parse(&text, true).unwrap();
-            assert_eq!(alloc::string::ToString::to_string(&template), text);
-            assert_eq!(Template::parse(&text, false).is_err(), log_only, "{name}");
-        }
-    }
-
-    #[test]
-    fn dollars_stay_where_they_name_nothing() {
-        for text in [
-            "$",
-            "$5",
-            "a$$b",
-            "$${x}",
-            "$$${method}",
-            "${method}${http_x_a}",
-            "",
-        ] {
-            let template = Template::parse(text, false).unwrap();
-            let written = alloc::string::ToString::to_string(&template);
-            assert_eq!(
-                Template::parse(&written, false).unwrap(),
-                template,
-                "{text} {written}"
-            );
-        }
-        assert_eq!(
-            Template::parse("$${x}", false),
-            Ok(Template::literal("${x}"))
-        );
-    }
-
-    #[test]
-    fn slips_are_named() {
-        let hint = |text| Template::parse(text, false).unwrap_err().hint;
-        assert_eq!(hint("${hots}"), Some("did you mean `host`?".into()));
-        assert_eq!(
-            hint("${host"),
-            Some("a literal `${` is written `$${`".into())
-        );
-        assert!(hint("${status}").unwrap().contains("[log]"));
     }
 }

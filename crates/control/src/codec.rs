@@ -198,76 +198,35 @@ impl ToManager {
     }
 }
 
-impl Challenges {
-    /// The content of the file for the gateway.
-    pub fn encode(&self) -> Vec<u8> {
-        encode_file(self)
-    }
+/// What the gateway gets as a file, because it may be longer than a message, and its maximum size, bytes.
+macro_rules! files {
+    ($($file:ident $most:expr;)*) => {$(
+        impl $file {
+            /// The content of the file for the gateway.
+            pub fn encode(&self) -> Vec<u8> {
+                encode_file(self)
+            }
 
-    /// Decodes the output of [`encode`](Self::encode).
-    ///
-    /// # Errors
-    /// For everything else.
-    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        decode_file(bytes)
-    }
+            /// Decodes the output of [`encode`](Self::encode).
+            ///
+            /// # Errors
+            /// For everything else.
+            pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+                decode_file(bytes)
+            }
 
-    /// Maximum size of the output of [`encode`](Self::encode), bytes.
-    pub const MAX_ENCODED: usize = 64 << 20;
+            /// Maximum size of the output of [`encode`](Self::encode), bytes.
+            pub const MAX_ENCODED: usize = $most;
+        }
+    )*};
 }
 
-impl CertificateOrders {
-    /// The content of the file for the gateway.
-    pub fn encode(&self) -> Vec<u8> {
-        encode_file(self)
-    }
-
-    /// Decodes the output of [`encode`](Self::encode).
-    ///
-    /// # Errors
-    /// For everything else.
-    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        decode_file(bytes)
-    }
-
-    /// Maximum size of the output of [`encode`](Self::encode), bytes: that of 100,000 certificates.
-    pub const MAX_ENCODED: usize = 64 << 20;
-}
-
-impl TlsFiles {
-    /// The content of the file for the gateway.
-    pub fn encode(&self) -> Vec<u8> {
-        encode_file(self)
-    }
-
-    /// Decodes the output of [`encode`](Self::encode).
-    ///
-    /// # Errors
-    /// For everything else.
-    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        decode_file(bytes)
-    }
-
-    /// Maximum size of the output of [`encode`](Self::encode), bytes: that of 100,000 usual certificates.
-    pub const MAX_ENCODED: usize = 512 << 20;
-}
-
-impl EgressFiles {
-    /// The content of the file for the gateway.
-    pub fn encode(&self) -> Vec<u8> {
-        encode_file(self)
-    }
-
-    /// Decodes the output of [`encode`](Self::encode).
-    ///
-    /// # Errors
-    /// For everything else.
-    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        decode_file(bytes)
-    }
-
-    /// Maximum size of the output of [`encode`](Self::encode) for what the manager reads, bytes.
-    pub const MAX_ENCODED: usize = 64 << 20;
+// 100,000 usual certificates.
+files! {
+    Challenges 64 << 20;
+    CertificateOrders 64 << 20;
+    TlsFiles 512 << 20;
+    EgressFiles 64 << 20;
 }
 
 /// The content of a file that is one value.

@@ -307,13 +307,12 @@ impl Wait {
     /// What a function of PHP waits for; methods have their class: `PDOStatement::execute`.
     fn of(function: &str) -> Wait {
         let name = function.trim_start_matches('\\').to_ascii_lowercase();
-        let matches = |pattern: &&str| match pattern.strip_suffix('*') {
+        let matches = |pattern: &str| match pattern.strip_suffix('*') {
             Some(begin) => name.starts_with(begin),
-            None => name == **pattern,
+            None => name == pattern,
         };
-        let found = WAITS
-            .iter()
-            .find(|(_, patterns)| patterns.iter().any(matches));
+        let mut waits = WAITS.iter();
+        let found = waits.find(|(_, patterns)| patterns.split(' ').any(matches));
         found.map_or(Wait::Nothing, |(wait, _)| *wait)
     }
 }
@@ -326,150 +325,45 @@ fn help(text: impl Into<String>) -> Help {
 }
 
 /// What functions wait for, by name; `*` at the end: any end. The first match counts.
-const WAITS: &[(Wait, &[&str])] = &[
+const WAITS: &[(Wait, &str)] = &[
     (
         Wait::Session,
-        &[
-            "session_start",
-            "session_regenerate_id",
-            "session_reset",
-            "sessionhandler::*",
-        ],
+        "session_start session_regenerate_id session_reset sessionhandler::*",
     ),
     (
         Wait::Lock,
-        &[
-            "flock",
-            "splfileobject::flock",
-            "spltempfileobject::flock",
-            "sem_acquire",
-            "dio_fcntl",
-            "apcu_entry",
-            "syncmutex::*",
-            "syncsemaphore::*",
-            "syncreaderwriter::*",
-            "dba_open",
-            "dba_popen",
-        ],
+        "flock splfileobject::flock spltempfileobject::flock sem_acquire dio_fcntl apcu_entry syncmutex::* \
+         syncsemaphore::* syncreaderwriter::* dba_open dba_popen",
     ),
-    (
-        Wait::Sleep,
-        &["sleep", "usleep", "time_nanosleep", "time_sleep_until"],
-    ),
+    (Wait::Sleep, "sleep usleep time_nanosleep time_sleep_until"),
     (
         Wait::Name,
-        &[
-            "gethostby*",
-            "dns_*",
-            "checkdnsrr",
-            "getmxrr",
-            "socket_addrinfo_lookup",
-        ],
+        "gethostby* dns_* checkdnsrr getmxrr socket_addrinfo_lookup",
     ),
     (
         Wait::Call,
-        &[
-            "curl_exec",
-            "curl_multi_*",
-            "soapclient::*",
-            "fsockopen",
-            "pfsockopen",
-            "stream_socket_client",
-            "stream_socket_enable_crypto",
-            "socket_*",
-            "ldap_*",
-            "ftp_*",
-            "ssh2_*",
-            "imap_*",
-            "snmp*",
-            "get_headers",
-        ],
+        "curl_exec curl_multi_* soapclient::* fsockopen pfsockopen stream_socket_client stream_socket_enable_crypto \
+         socket_* ldap_* ftp_* ssh2_* imap_* snmp* get_headers",
     ),
     (
         Wait::Database,
-        &[
-            "pdo::*",
-            "pdostatement::*",
-            "mysqli::*",
-            "mysqli_*",
-            "pg_*",
-            "oci_*",
-            "sqlsrv_*",
-            "odbc_*",
-            "db2_*",
-            "sqlite3::*",
-            "sqlite3stmt::*",
-            "sqlite3result::*",
-            "mongodb\\*",
-            "ibase_*",
-            "fbird_*",
-        ],
+        "pdo::* pdostatement::* mysqli::* mysqli_* pg_* oci_* sqlsrv_* odbc_* db2_* sqlite3::* sqlite3stmt::* \
+         sqlite3result::* mongodb\\* ibase_* fbird_*",
     ),
     (
         Wait::Store,
-        &[
-            "redis::*",
-            "rediscluster::*",
-            "redisarray::*",
-            "memcached::*",
-            "memcache::*",
-            "memcache_*",
-            "amqp*",
-        ],
+        "redis::* rediscluster::* redisarray::* memcached::* memcache::* memcache_* amqp*",
     ),
     (
         Wait::Program,
-        &[
-            "exec",
-            "shell_exec",
-            "system",
-            "passthru",
-            "proc_open",
-            "proc_close",
-            "popen",
-            "pclose",
-            "pcntl_wait*",
-        ],
+        "exec shell_exec system passthru proc_open proc_close popen pclose pcntl_wait*",
     ),
-    (Wait::Mail, &["mail", "mb_send_mail"]),
+    (Wait::Mail, "mail mb_send_mail"),
     (
         Wait::Stream,
-        &[
-            "fopen",
-            "fread",
-            "fgets",
-            "fgetc",
-            "fgetcsv",
-            "fwrite",
-            "fputs",
-            "fflush",
-            "fsync",
-            "fclose",
-            "file",
-            "file_get_contents",
-            "file_put_contents",
-            "readfile",
-            "fpassthru",
-            "copy",
-            "stream_*",
-            "opendir",
-            "readdir",
-            "scandir",
-            "glob",
-            "stat",
-            "file_exists",
-            "is_file",
-            "is_dir",
-            "filemtime",
-            "filesize",
-            "unlink",
-            "rename",
-            "mkdir",
-            "rmdir",
-            "touch",
-            "splfileobject::*",
-            "directoryiterator::*",
-        ],
+        "fopen fread fgets fgetc fgetcsv fwrite fputs fflush fsync fclose file file_get_contents file_put_contents \
+         readfile fpassthru copy stream_* opendir readdir scandir glob stat file_exists is_file is_dir filemtime filesize \
+         unlink rename mkdir rmdir touch splfileobject::* directoryiterator::*",
     ),
 ];
 
