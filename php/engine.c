@@ -38,7 +38,7 @@
 extern char *php_ini_opened_path, *php_ini_scanned_path, *php_ini_scanned_files;
 
 /*
- * Extensions and a function that are compiled into php, php-cgi and PHP's embed library, but not into php-fpm. Scripts must
+ * Extensions and a function that are compiled into php and php-cgi, but not into php-fpm. Scripts must
  * not find them here, because they would not find them in PHP-FPM. If php.ini loads such an extension, it is there.
  */
 static const char *const NOT_IN_FPM[] = {"pcntl", "readline"};
@@ -381,7 +381,7 @@ bool engine_may_read(char *why, size_t size)
 
 /* ---- output of phpinfo() ---- */
 
-/* The folder that is compiled into the library: "/etc/php/8.2/embed". */
+/* The folder that is compiled into the program: "/etc/php/8.2/cgi". */
 static const char *built_in_folder;
 
 static PHP_FUNCTION(phpinfo)

@@ -1,9 +1,6 @@
 /*
- * The process that weir-php runs in. There are two kinds of host:
- *
- * - a PHP program that is installed: php-fpm, php-cgi or php. weir-php is then a shared object that is loaded before the
- *   program's own libraries (LD_PRELOAD), and takes the place of its main function (preload.c);
- * - weir-php8.2, a program of its own that is linked with PHP's embed library (main.c).
+ * The process that weir-php runs in: an installed php-fpm, php-cgi or php. weir-php is a shared object that is loaded before the
+ * program's own libraries (LD_PRELOAD), and takes the place of its main function (preload.c).
  */
 #ifndef WEIR_HOST_H
 #define WEIR_HOST_H
@@ -18,7 +15,7 @@
 /* The version in names of files: "8.2". */
 #define PHP_BRANCH TEXT_OF(PHP_MAJOR_VERSION) "." TEXT_OF(PHP_MINOR_VERSION)
 
-/* The file that weir-php was loaded from: the object, or the program. */
+/* The file that weir-php was loaded from. */
 const char *host_file(void);
 
 /*
@@ -30,7 +27,7 @@ bool host_check(char *error, size_t size);
 /* Whether PHP in this process contains this text, for example a path that was compiled into it. */
 bool host_contains(const char *text);
 
-/* The PHP program of this process, for PHP_BINARY; NULL: it is weir-php itself. */
+/* The PHP program of this process, for PHP_BINARY. */
 char *host_binary(void);
 
 /* Whether the program of this process is php-fpm, which reads PHP-FPM's settings by itself. */

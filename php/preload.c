@@ -1,5 +1,5 @@
 /*
- * weir-php as a shared object in a PHP program that is installed: the manager starts php-fpm, php-cgi or php with this
+ * How weir-php gets into a PHP program: the manager starts php-fpm, php-cgi or php with this
  * object in LD_PRELOAD. Its __libc_start_main gets control before the program's main function, and calls ours instead.
  *
  * The manager also gives an argument that the program's own main function refuses. So a program that was started

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
 # them, many reloads and upgrades under load, very many certificates and handshakes, scanners of TLS, h3i, nodes that share
-# certificates, and pools that share a load of PHP, both killed at random; and weir-php in php-cgi, php and the embed library, and
+# certificates, and pools that share a load of PHP, both killed at random; and weir-php in php-cgi and php, and
 # in other versions of PHP, which takes root:
 #
 #   setup/conformance.sh TARGET
@@ -49,7 +49,7 @@ tests_of_release() {
 # The tests of weir-php in the programs of the system's PHP that `make test` runs only a few of them in.
 tests_of_hosts() {
     result=0
-    for host in cgi cli embed; do
+    for host in cgi cli; do
         WEIR_TEST_HOST=$host "$cargo" test --locked --package weir --test php_worker || result=1
     done
     return "$result"
@@ -81,7 +81,7 @@ step "all tests of the manager, as an ordinary user" tests manager ordinary_user
 step "uploads to an application that stays booted" tests php_booted uploads
 step "applications that stay booted, each process with a boot of its own" tests_without_zygote
 step "pools that share a load of PHP, killed at random" tests_of_release php_pools shared_kills::
-step "weir-php in php-cgi, php and the embed library" tests_of_hosts
+step "weir-php in php-cgi and php" tests_of_hosts
 step "PHP is built from source" setup/php-source.sh "$target/php-source"
 step "weir-php in a PHP that was built from source" tests_of_source
 step "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4

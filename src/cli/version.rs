@@ -15,7 +15,7 @@ pub(super) fn text() -> String {
     let found = php::all();
     for program in &found {
         let whole = whole_version(program).unwrap_or_else(|| program.version.clone());
-        let other = match php::check_build(program.file()) {
+        let other = match php::check_build(&program.object) {
             Ok(()) => "",
             Err(_) => ", from another build: this weir cannot use it",
         };

@@ -130,7 +130,6 @@ fn php_tells_its_version_modules_and_settings_itself() {
     assert_eq!(unbuilt(&weir.text), unbuilt(&fpm.text));
     assert!(weir.text.contains("(fpm-fcgi) (built: "), "{}", weir.text);
 
-    // Debian builds the embed library with more modules than php-fpm.
     let (fpm, weir) = place.both(&["-m"]);
     let missing = fpm
         .text

@@ -119,15 +119,6 @@ pub fn php_object() -> PathBuf {
     files.find(is_object).expect("`make php` builds it")
 }
 
-/// weir's own PHP as a program that is linked with PHP's library.
-pub fn php_program() -> PathBuf {
-    let mut files = php_files().into_iter();
-    let is_program = |path: &PathBuf| path.to_string_lossy().contains("/weir-php8.");
-    files
-        .find(is_program)
-        .expect("`make php` builds it where libphp-embed is installed")
-}
-
 /// The files of weir's own PHP, from the build or beside the tested weir.
 pub fn php_files() -> Vec<PathBuf> {
     let own = Path::new(program()).parent().unwrap().to_owned();

@@ -10,8 +10,7 @@ use std::{
 
 use super::support::Config;
 
-/// The kinds of PHP that weir-php runs in. `WEIR_TEST_HOST` names the one to test: `fpm` (if it is not set), `cgi`, `cli`, or
-/// `embed` for the program that is linked with PHP's library.
+/// The kinds of PHP that weir-php runs in. `WEIR_TEST_HOST` names the one to test: `fpm` (if it is not set), `cgi` or `cli`.
 pub fn host() -> String {
     std::env::var("WEIR_TEST_HOST").unwrap_or_else(|_| "fpm".into())
 }
@@ -23,10 +22,7 @@ pub fn prefix() -> Option<PathBuf> {
 
 /// The PHP program that weir-php is loaded into.
 pub fn executable() -> PathBuf {
-    match host().as_str() {
-        "embed" => built("weir-php", &version()),
-        kind => installed(kind),
-    }
+    installed(&host())
 }
 
 /// The PHP program of this kind: `fpm`, `cgi` or `cli`.
@@ -40,17 +36,14 @@ pub fn installed(kind: &str) -> PathBuf {
         "fpm" => "sbin/php-fpm",
         "cgi" => "bin/php-cgi",
         "cli" => "bin/php",
-        other => panic!("WEIR_TEST_HOST={other}: fpm, cgi, cli or embed"),
+        other => panic!("WEIR_TEST_HOST={other}: fpm, cgi or cli"),
     };
     prefix.join(format!("{name}{version}"))
 }
 
 /// Starts weir-php: a program and its first arguments.
 pub fn program() -> Vec<OsString> {
-    match host().as_str() {
-        "embed" => vec![executable().into()],
-        _ => preloaded(&executable(), &object(), ""),
-    }
+    preloaded(&executable(), &object(), "")
 }
 
 /// Starts a PHP program with weir-php's object. `before`: LD_PRELOAD of who starts it.
@@ -76,11 +69,6 @@ pub fn command(words: &[OsString]) -> Command {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     command
-}
-
-/// The object that is loaded into PHP programs.
-pub fn object() -> PathBuf {
-    built("weir-php-API", "-NTS.so")
 }
 
 /// `8.2`: the version of PHP-FPM, with which answers are compared.
@@ -112,8 +100,8 @@ pub fn with_opcache(config: Config) -> Config {
     }
 }
 
-/// A file of weir-php, built from the current sources.
-fn built(begin: &str, end: &str) -> PathBuf {
+/// The object that is loaded into PHP programs, built from the current sources.
+pub fn object() -> PathBuf {
     static BUILT: Once = Once::new();
     let folder = Path::new(weir_test::weir::program())
         .ancestors()
@@ -129,13 +117,13 @@ fn built(begin: &str, end: &str) -> PathBuf {
         assert!(built.success(), "php/ does not build");
     });
     let names = fs::read_dir(&folder).unwrap().flatten();
-    let mut programs: Vec<PathBuf> = names
+    let mut objects: Vec<PathBuf> = names
         .map(|entry| entry.path())
         .filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with(begin) && name.ends_with(end)
+            name.starts_with("weir-php-API") && name.ends_with("-NTS.so")
         })
         .collect();
-    programs.sort();
-    programs.pop().expect("a weir-php was built")
+    objects.sort();
+    objects.pop().expect("a weir-php was built")
 }

@@ -4,6 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use super::php;
+
 /// The parsed command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Arguments {
@@ -245,15 +247,9 @@ pub(super) fn version_of_name(name: &OsStr) -> Option<(u32, u32)> {
     let name = name.to_str()?;
     let name = name.rsplit('/').next()?;
     let digits = name.strip_prefix("php-fpm")?.trim_start_matches('-');
-    match digits.split_once('.') {
-        Some((major, rest)) => {
-            let minor = rest.split('.').next()?;
-            Some((major.parse().ok()?, minor.parse().ok()?))
-        }
-        None if digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-            Some((digits[..1].parse().ok()?, digits[1..].parse().ok()?))
-        }
-        None => None,
+    match digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => php::parse(&format!("{}.{}", &digits[..1], &digits[1..])),
+        false => php::parse(digits),
     }
 }
 
@@ -261,11 +257,7 @@ pub(super) fn version_of_name(name: &OsStr) -> Option<(u32, u32)> {
 pub(super) fn version_of_path(path: &str) -> Option<(u32, u32)> {
     let rest = path.split_once("/php/")?.1;
     let (version, rest) = rest.split_once('/')?;
-    let (major, minor) = version.split_once('.')?;
-    match rest.starts_with("fpm") {
-        true => Some((major.parse().ok()?, minor.parse().ok()?)),
-        false => None,
-    }
+    php::parse(version).filter(|_| rest.starts_with("fpm"))
 }
 
 #[cfg(test)]

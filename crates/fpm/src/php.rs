@@ -8,6 +8,7 @@ use std::{
 };
 
 use weir_config::fpm::Pool;
+use weir_machine::php::Version;
 use weir_manager::EX_SOFTWARE;
 use weir_sys::identity;
 
@@ -120,9 +121,9 @@ pub(super) fn newest() -> Option<(u32, u32)> {
     versions.max()
 }
 
-fn parse(text: &str) -> Option<(u32, u32)> {
-    let (major, minor) = text.split_once('.')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
+/// Major and minor version in a text such as `8.2`.
+pub(super) fn parse(text: &str) -> Option<(u32, u32)> {
+    Version::parse(text).map(|Version(major, minor)| (major, minor))
 }
 
 /// User and group of nobody, with their usual numbers.

@@ -1,6 +1,5 @@
 //! Finds PHP for weir's own workers: a PHP program that is installed (php-fpm, php-cgi or php), and weir-php's object for
-//! it, `weir-php-API20220829-NTS.so`, which is beside weir or in the folders of an installation. If there is none:
-//! `weir-php8.2`, a program that is linked with PHP's embed library.
+//! it, `weir-php-API20220829-NTS.so`, which is beside weir or in the folders of an installation.
 
 mod elf;
 mod host;
@@ -49,8 +48,7 @@ static TRIED: OnceLock<(String, bool)> = OnceLock::new();
 pub const PROTOCOL: u32 = 8;
 
 /// Checks that the weir-php at `path` has the same version and protocol as this weir. Both are
-/// read from the file. If the file does not contain them (for example a script that starts the
-/// program), the first message to weir-php finds out.
+/// read from the file. A file that changes later is found out by the first message of weir-php.
 ///
 /// # Errors
 /// The problem, and how to fix it.
@@ -250,13 +248,6 @@ fn at(folders: &[PathBuf], path: &Path) -> Result<Program, (String, String)> {
         }
         Ok(_) => {}
     }
-    if let Some(version) = own_version(path) {
-        return Ok(Program {
-            version: version.to_string(),
-            path: path.to_owned(),
-            object: None,
-        });
-    }
     let Some(host) = host::at(path) else {
         let mut begin = [0; 4];
         let read = fs::File::open(path).and_then(|mut file| file.read(&mut begin));
@@ -292,14 +283,13 @@ fn at(folders: &[PathBuf], path: &Path) -> Result<Program, (String, String)> {
         None => Ok(Program {
             version: host.version.to_string(),
             path: path.to_owned(),
-            object: Some(object.clone()),
+            object: object.clone(),
         }),
     }
 }
 
 /// A search for all programs.
 struct Search<'a> {
-    folders: &'a [PathBuf],
     host_folders: &'a [PathBuf],
     /// The objects of weir-php: the build that they are for, and the path.
     objects: Vec<(String, PathBuf)>,
@@ -308,9 +298,8 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(folders: &'a [PathBuf], host_folders: &'a [PathBuf]) -> Self {
+    fn new(folders: &[PathBuf], host_folders: &'a [PathBuf]) -> Self {
         Self {
-            folders,
             host_folders,
             objects: objects(folders),
             refused: Vec::new(),
@@ -325,17 +314,7 @@ impl<'a> Search<'a> {
                 let program = Program {
                     version: version.to_string(),
                     path,
-                    object: Some(object),
-                };
-                found.push((version, program));
-            }
-        }
-        for (version, path) in programs_in(self.folders) {
-            if found.iter().all(|(other, _)| *other != version) {
-                let program = Program {
-                    version: version.to_string(),
-                    path,
-                    object: None,
+                    object,
                 };
                 found.push((version, program));
             }
@@ -405,37 +384,15 @@ fn objects(folders: &[PathBuf]) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The programs that are linked with PHP's library, by version. If several folders have a version, the first counts.
-fn programs_in(folders: &[PathBuf]) -> Vec<(Version, PathBuf)> {
-    let mut found: Vec<(Version, PathBuf)> = Vec::new();
-    for entry in folders.iter().flat_map(fs::read_dir).flatten().flatten() {
-        let path = entry.path();
-        let Some(version) = own_version(&path) else {
-            continue;
-        };
-        let runs = fs::metadata(&path)
-            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0);
-        if runs && found.iter().all(|(other, _)| *other != version) {
-            found.push((version, path));
-        }
-    }
-    found
-}
-
-/// The version in the name of a weir-php that is a program: `weir-php8.2`.
-fn own_version(path: &Path) -> Option<Version> {
-    let name = path.file_name()?.to_str()?;
-    Version::parse(name.strip_prefix("weir-php")?)
-}
-
-/// Major and minor version.
+/// Major and minor version of PHP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version(u32, u32);
+pub struct Version(pub u32, pub u32);
 
 impl Version {
-    fn parse(text: &str) -> Option<Self> {
-        let (major, minor) = text.split_once('.')?;
-        Some(Self(major.parse().ok()?, minor.parse().ok()?))
+    /// Of a text such as `8.2` or `8.2.29`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split('.').map(str::parse);
+        Some(Self(numbers.next()?.ok()?, numbers.next()?.ok()?))
     }
 }
 
@@ -512,7 +469,7 @@ mod tests {
     fn programs_of_other_builds_are_known_by_their_files() {
         let folder = tempfile::tempdir().unwrap();
         let check = |text: &str| {
-            let path = folder.path().join("weir-php8.2");
+            let path = folder.path().join("weir-php.so");
             fs::write(&path, text).unwrap();
             check_build(&path)
         };
@@ -529,12 +486,10 @@ mod tests {
             other.contains(&format!("weir is version {} (", version())),
             "{other}"
         );
-        assert!(cause(&file("77")).ends_with("weir-php8.2 uses protocol 77"));
+        assert!(cause(&file("77")).ends_with("weir-php.so uses protocol 77"));
         for old in ["\x7fELF\0nothing", &file("x"), &file("99999999999")] {
             assert!(cause(old).ends_with("uses protocol an unknown version"));
         }
-        // A script that only starts the program.
-        assert_eq!(check("#!/bin/sh\n"), Ok(()));
         assert_eq!(check_build(&folder.path().join("none")), Ok(()));
     }
 
@@ -548,35 +503,41 @@ mod tests {
             "{cause}"
         );
         assert!(mend.contains("php-fpm") && mend.contains("make"), "{mend}");
-        let program = |folder: usize, name: &str, mode: u32| {
-            let path = paths[folder].join(name);
-            fs::write(&path, "").unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            path
-        };
-        let old = program(1, "weir-php8.3", 0o755);
-        let new = program(1, "weir-php8.10", 0o755);
-        let first = program(0, "weir-php8.3", 0o755);
-        program(0, "weir-php9.0", 0o644);
-        program(0, "weir-phpx", 0o755);
-        assert_ne!(old, first);
+        let (first, second) = (
+            paths[0].join("weir-php-API20220829-NTS.so"),
+            paths[1].clone(),
+        );
+        let others =
+            ["20220829", "20230831"].map(|api| second.join(format!("weir-php-API{api}-NTS.so")));
+        for object in others.iter().chain([&first]) {
+            // No PHP symbols are wanted by it, so every program has enough.
+            fs::copy("/bin/sh", object).unwrap();
+        }
+        let hosts = tempfile::tempdir().unwrap();
+        for (version, api) in [("8.2.7", "20220829"), ("8.3.1", "20230831")] {
+            let path = hosts.path().join(format!("php{}", &version[..3]));
+            php_like(&path, version, &format!("API{api},NTS"));
+        }
+        let hosts = [hosts.path().to_owned()];
         let found = |wanted| {
-            let found = find_in(&paths, &[], wanted).unwrap();
-            (found.version, found.path, found.object)
+            let found = find_in(&paths, &hosts, wanted).unwrap();
+            (found.version, found.object)
         };
-        assert_eq!(found(None), ("8.10".into(), new, None));
-        assert_eq!(found(Some("8.3")), ("8.3".into(), first, None));
-        let (cause, _) = find_in(&paths, &[], Some("8.2")).unwrap_err();
+        assert_eq!(found(None), ("8.3".into(), others[1].clone()));
+        assert_eq!(found(Some("8.2")), ("8.2".into(), first));
+        let (cause, _) = find_in(&paths, &hosts, Some("8.1")).unwrap_err();
         assert_eq!(
             cause,
-            "PHP 8.2 is configured, but only these are installed: 8.3, 8.10"
+            "PHP 8.1 is configured, but only these are installed: 8.2, 8.3"
         );
     }
 
-    /// A file that looks like PHP 8.2: a program, with PHP's texts after it.
-    fn php_like(path: &Path, build: &str) {
+    /// A file that looks like PHP: a program, with PHP's texts after it.
+    fn php_like(path: &Path, version: &str, build: &str) {
         let mut bytes = fs::read("/bin/sh").unwrap();
-        bytes.extend(format!("\0X-Powered-By: PHP/8.2.7\0{build}\0").bytes());
+        // In two pieces: this test is no PHP.
+        let powered = ["X-Powered-By: ", "PHP/"].concat();
+        bytes.extend(format!("\0{powered}{version}\0{build}\0").bytes());
         fs::write(path, bytes).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -605,7 +566,7 @@ mod tests {
             "php-fpm8.2.distrib",
         ] {
             let path = hosts.path().join(name);
-            php_like(&path, "API20220829,NTS");
+            php_like(&path, "8.2.7", "API20220829,NTS");
             assert_eq!(found(), path);
         }
         // A weir in the place of php-fpm, another build, another version.
@@ -613,16 +574,13 @@ mod tests {
         fs::copy("/bin/sh", &path).unwrap();
         assert_eq!(found(), hosts.path().join("php-fpm8.2.distrib"));
         for build in ["API20220829,TS", "API20220829,NTS,debug", "API20230831,NTS"] {
-            php_like(&path, build);
+            php_like(&path, "8.2.7", build);
             assert_eq!(found(), hosts.path().join("php-fpm8.2.distrib"), "{build}");
         }
-        php_like(&path, "API20220829,NTS");
+        php_like(&path, "8.2.7", "API20220829,NTS");
         assert_eq!(found(), path);
         let program = at(&folders, &path).unwrap();
-        assert_eq!(
-            (program.version.as_str(), program.object),
-            ("8.2", Some(object))
-        );
+        assert_eq!((program.version.as_str(), program.object), ("8.2", object));
     }
 
     #[test]
@@ -646,13 +604,13 @@ mod tests {
         }
         let (cause, _) = at(&folders, hosts.path()).unwrap_err();
         assert!(cause.contains("is a folder"), "{cause}");
-        php_like(&path, "API20220829,TS");
+        php_like(&path, "8.2.7", "API20220829,TS");
         assert!(
             refused().contains("is PHP 8.2 as a thread-safe"),
             "{}",
             refused()
         );
-        php_like(&path, "API20220829,NTS");
+        php_like(&path, "8.2.7", "API20220829,NTS");
         let missing = "weir-php for it (weir-php-API20220829-NTS.so) was not found";
         assert!(refused().contains(missing), "{}", refused());
         let object = own.path().join("weir-php-API20220829-NTS.so");

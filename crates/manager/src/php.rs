@@ -502,7 +502,8 @@ fn of_this_build(program: &Program, ready: &Report) -> Result<(), String> {
     {
         return Ok(());
     }
-    let (cause, mend) = weir_machine::php::other_build(program.file(), *protocol, build.as_deref());
+    let (cause, mend) =
+        weir_machine::php::other_build(&program.object, *protocol, build.as_deref());
     Err(format!("{cause}; {mend}"))
 }
 

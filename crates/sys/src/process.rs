@@ -332,7 +332,6 @@ pub fn parent_of(pid: u32) -> io::Result<u32> {
 }
 
 /// Whether it is a child of this process that was not waited for ([`reap`]): its number cannot be another's then.
-#[must_use]
 pub fn is_child(pid: u32) -> bool {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: all zeros is a valid siginfo_t: a structure of numbers.
@@ -343,7 +342,6 @@ pub fn is_child(pid: u32) -> bool {
 
 /// Whether a process has begun to end, or is gone. It has no open files any more a moment later, so a caller that saw
 /// its connections close gets `true`. `false` if /proc does not tell.
-#[must_use]
 pub fn is_ending(pid: u32) -> bool {
     match stat_field(pid, FLAGS) {
         Ok(flags) => flags & PF_EXITING != 0,
@@ -385,7 +383,6 @@ pub fn nearest(pid: u32, is_one: impl Fn(u32) -> bool) -> Option<u32> {
     None
 }
 
-/// For [`nearest`].
 const GENERATIONS: usize = 4;
 
 /// Sets our name in process lists, cut to 15 bytes. The name of an executed /proc/self/exe would be "exe".
@@ -399,8 +396,7 @@ pub fn set_name(name: &std::ffi::CStr) -> io::Result<()> {
 
 /// Whether this program was started with this argument and no other.
 pub fn has_role(role: &str) -> bool {
-    let mut arguments = std::env::args_os().skip(1);
-    arguments.next().is_some_and(|argument| argument == role) && arguments.next().is_none()
+    std::env::args_os().skip(1).eq([role])
 }
 
 /// Takes ownership of a descriptor that we were started with, by number, and puts /dev/null at that number (0 to 2).

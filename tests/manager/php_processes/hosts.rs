@@ -38,7 +38,6 @@ fn a_pool_runs_in_the_program_that_it_names() {
         installed("/usr/sbin/php-fpm"),
         installed("/usr/bin/php-cgi"),
         installed("/usr/bin/php"),
-        php_program(),
     ] {
         let site = php_site(&format!(
             "max_children = 1\nphp = \"{}\"",

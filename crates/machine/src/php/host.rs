@@ -121,12 +121,7 @@ fn build_of(file: &[u8]) -> Option<String> {
 fn version_of(file: &[u8]) -> Option<Version> {
     let at = memchr::memmem::find(file, POWERED)? + POWERED.len();
     let rest = &file[at..file.len().min(at + LONGEST_BUILD)];
-    let text = str::from_utf8(&rest[..memchr::memchr(0, rest)?]).ok()?;
-    let mut numbers = text.split('.');
-    Some(Version(
-        numbers.next()?.parse().ok()?,
-        numbers.next()?.parse().ok()?,
-    ))
+    Version::parse(str::from_utf8(&rest[..memchr::memchr(0, rest)?]).ok()?)
 }
 
 /// What a file was when it was read.

@@ -12,27 +12,21 @@ use std::{
     process::Command,
 };
 
-/// A PHP program with weir-php's object, or a weir-php that is linked with PHP's library.
+/// A PHP program with weir-php's object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// Major and minor version of PHP: `8.2`.
     pub version: String,
     /// The file that is executed.
     pub path: PathBuf,
-    /// The object that is loaded into it; `None`: it is weir-php itself.
-    pub object: Option<PathBuf>,
+    /// The object that is loaded into it.
+    pub object: PathBuf,
 }
 
 impl Program {
-    /// The file that was built with weir: the object, or the program.
-    pub fn file(&self) -> &Path {
-        self.object.as_deref().unwrap_or(&self.path)
-    }
-
     /// The arguments that come before all others.
     pub fn arguments(&self) -> Vec<OsString> {
-        let first = self.object.iter().map(|_| ARGUMENT.into());
-        first.collect()
+        vec![ARGUMENT.into()]
     }
 
     /// The environment to start it with. `environment`: what it would be for any other program. weir-php restores
@@ -41,9 +35,6 @@ impl Program {
         &self,
         mut environment: Vec<(OsString, OsString)>,
     ) -> Vec<(OsString, OsString)> {
-        let Some(object) = &self.object else {
-            return environment;
-        };
         let before = environment
             .iter()
             .position(|(name, _)| name == PRELOAD)
@@ -51,7 +42,7 @@ impl Program {
             .unwrap_or_default();
         // With one of these, a php-cgi without the object would run a script, and not look at its arguments.
         environment.retain(|(name, _)| name != VARIABLE && !OF_CGI.iter().any(|own| name == own));
-        let mut preload = object.clone().into_os_string();
+        let mut preload = self.object.clone().into_os_string();
         if !before.is_empty() {
             preload.push(":");
             preload.push(&before);
@@ -74,10 +65,7 @@ impl Program {
 
     /// For messages: the program, and the object in it.
     pub fn shown(&self) -> String {
-        match &self.object {
-            Some(object) => format!("{} with {}", self.path.display(), object.display()),
-            None => self.path.display().to_string(),
-        }
+        format!("{} with {}", self.path.display(), self.object.display())
     }
 }
 
@@ -117,33 +105,23 @@ mod tests {
 
     #[test]
     fn the_operator_s_own_preload_stays_behind_ours() {
-        let program = |object: Option<&str>| Program {
+        let program = Program {
             version: "8.2".into(),
             path: "/usr/sbin/php-fpm8.2".into(),
-            object: object.map(PathBuf::from),
+            object: "/o".into(),
         };
-        let of = |object: Option<&str>, own: &[(&str, &str)]| {
+        let of = |own: &[(&str, &str)]| {
             let own = own.iter().map(|(name, value)| (name.into(), value.into()));
-            let mut all = program(object).environment(own.collect());
+            let mut all = program.environment(own.collect());
             all.sort();
             let text = |(name, value): &(OsString, OsString)| {
                 format!("{}={}", name.display(), value.display())
             };
             all.iter().map(text).collect::<Vec<_>>().join(" ")
         };
+        assert_eq!(of(&[("A", "1")]), "A=1 LD_PRELOAD=/o WEIR_PHP_PRELOAD=");
         assert_eq!(
-            of(None, &[("A", "1"), ("LD_PRELOAD", "j")]),
-            "A=1 LD_PRELOAD=j"
-        );
-        assert_eq!(
-            of(Some("/o"), &[("A", "1")]),
-            "A=1 LD_PRELOAD=/o WEIR_PHP_PRELOAD="
-        );
-        assert_eq!(
-            of(
-                Some("/o"),
-                &[("LD_PRELOAD", "j"), ("REQUEST_METHOD", "GET")]
-            ),
+            of(&[("LD_PRELOAD", "j"), ("REQUEST_METHOD", "GET")]),
             "LD_PRELOAD=/o:j WEIR_PHP_PRELOAD=j"
         );
         assert!(can_be_preloaded(Path::new("/usr/lib/weir/a.so")));

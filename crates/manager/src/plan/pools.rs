@@ -62,7 +62,7 @@ impl FoundPhp {
     fn search(version: Option<&str>) -> Self {
         let program = weir_machine::php::find(version);
         let build = |program: &weir_machine::php::Program| {
-            weir_machine::php::check_build(program.file()).err()
+            weir_machine::php::check_build(&program.object).err()
         };
         Self {
             other_build: program.as_ref().ok().and_then(build),

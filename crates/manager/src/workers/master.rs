@@ -607,12 +607,13 @@ impl Pool {
         };
         if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
             let is_killed = exit == KILLED && next.failed.is_none();
-            let cause = match (next.failed.take(), &next.spec.program.object) {
-                (Some(cause), _) => cause + &said,
-                (None, Some(object)) if NOT_LOADED.contains(&exit) => {
-                    not_loaded(&next.spec.program.path, object, words)
+            let cause = match next.failed.take() {
+                Some(cause) => cause + &said,
+                None if NOT_LOADED.contains(&exit) => {
+                    let program = &next.spec.program;
+                    not_loaded(&program.path, &program.object, words)
                 }
-                (None, _) => format!("it ended before PHP was loaded: {exit}{said}"),
+                None => format!("it ended before PHP was loaded: {exit}{said}"),
             };
             let serves = php.current.is_none() && php.trial == Trial::Over;
             if is_killed && serves && php.killed < MOST_KILLED {

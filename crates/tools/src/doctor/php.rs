@@ -245,7 +245,7 @@ impl<'c> Start<'c> {
     /// Runs it as `who`.
     fn ask(&self, who: Option<&Who>) -> Answer {
         let program = weir_machine::php::find(self.version).map_err(|(cause, _)| cause)?;
-        if let Err((cause, mend)) = weir_machine::php::check_build(program.file()) {
+        if let Err((cause, mend)) = weir_machine::php::check_build(&program.object) {
             return Err(format!("{cause}; {mend}"));
         }
         let mut command = program.command(Vec::new());

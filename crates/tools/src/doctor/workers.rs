@@ -338,11 +338,11 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
 
 /// Whether PHP may be started as the pool's user, as far as its files tell.
 fn may_start(pool: &Pool, program: &Program, who: &Who, notes: &mut Notes) -> bool {
-    let object = program.object.as_deref().map(|object| (object, Need::Read));
-    for (file, need) in [(program.path.as_path(), Need::Execute)]
-        .into_iter()
-        .chain(object)
-    {
+    let files = [
+        (program.path.as_path(), Need::Execute),
+        (&program.object, Need::Read),
+    ];
+    for (file, need) in files {
         if let Access::No(barrier) = may(who, None, file, need) {
             let what = if need == Need::Read { "read" } else { "run" };
             notes.breaks(
@@ -358,7 +358,7 @@ fn may_start(pool: &Pool, program: &Program, who: &Who, notes: &mut Notes) -> bo
             return false;
         }
     }
-    if let Err((cause, mend)) = weir_machine::php::check_build(program.file()) {
+    if let Err((cause, mend)) = weir_machine::php::check_build(&program.object) {
         notes.breaks(
             format!("[pool.{}] {cause}", pool.name),
             "weir does not start with such a file: requests would fail and end their workers",
@@ -366,9 +366,7 @@ fn may_start(pool: &Pool, program: &Program, who: &Who, notes: &mut Notes) -> bo
         );
         return false;
     }
-    if let Some(object) = &program.object
-        && let Some(profile) = weir_machine::php::apparmor_profile(&program.path)
-    {
+    if let Some(profile) = weir_machine::php::apparmor_profile(&program.path) {
         notes.warn(
             format!(
                 "[pool.{}] the AppArmor profile {profile} is enforced for {}",
@@ -378,7 +376,7 @@ fn may_start(pool: &Pool, program: &Program, who: &Who, notes: &mut Notes) -> bo
             "if the profile forbids PHP to read weir-php, PHP does not start",
             format!(
                 "allow it in the profile: {} mr, (then apparmor_parser -r)",
-                object.display()
+                program.object.display()
             ),
         );
     }

@@ -13,7 +13,7 @@ fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
         program: Program {
             version: "8.2".into(),
             path: "/bin/false".into(),
-            object: None,
+            object: "/nowhere/weir-php.so".into(),
         },
         environment: Rc::new([]),
         identity: None,
