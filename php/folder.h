@@ -1,7 +1,8 @@
 /*
  * The working folder: a script runs in its own folder, everything else of a worker in the folder in which it started.
  * PHP itself calls getcwd(), chdir() to the script's folder and chdir() back in every request. This module omits the
- * calls that change nothing.
+ * calls that change nothing: with a chdir() in each request, a script that prints one line takes 1 µs of CPU time more, of 24 (PHP
+ * 8.2, 2026-11-28).
  *
  * The name of a folder may later refer to another folder, such as a link to the current release. So after
  * FOLDER_TRUST_MS the worker enters a script's folder again. PHP caches the paths of files for much longer
