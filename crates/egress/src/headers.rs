@@ -11,18 +11,12 @@
 //! The carriers do the framing: they have checked `Content-Length` and `Transfer-Encoding` of the
 //! message that was received, and write their own.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    net::IpAddr,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use weir_config::Forwarded;
 use weir_http1::Name;
+use weir_interfaces::secret::random;
 
 use super::{connections::of_map, fault::Kind};
 use weir_http::Fields;
@@ -252,14 +246,6 @@ fn trace_parent() -> String {
     // Ids must not be zero.
     let trace = u128::from(random()) << 64 | u128::from(random() | 1);
     format!("00-{trace:032x}-{:016x}-01", random() | 1)
-}
-
-/// An unpredictable number: a hash of a counter with a secret random key.
-fn random() -> u64 {
-    static KEY: OnceLock<RandomState> = OnceLock::new();
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let key = KEY.get_or_init(RandomState::new);
-    key.hash_one(COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 const TRACEPARENT: &[u8] = b"traceparent";

@@ -24,14 +24,13 @@ pub use types::Presentation;
 
 use std::{
     collections::VecDeque,
-    hash::{BuildHasher, RandomState},
-    sync::atomic::{AtomicU64, Ordering},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use http::{Method, StatusCode};
 use weir_http::{Body, Fields, Part, Reply};
 use weir_http1::Name;
+use weir_interfaces::secret;
 
 use weir_semantics::{
     coding::Accepted,
@@ -184,9 +183,7 @@ fn requested(chosen: &Representation, headers: &weir_http1::Fields) -> Option<Ra
 
 /// A boundary that no file can predict.
 fn boundary() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("weir-{:016x}", RandomState::new().hash_one(count))
+    format!("weir-{:016x}", secret::random())
 }
 
 fn whole(chosen: &Representation) -> Body {

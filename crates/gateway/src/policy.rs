@@ -17,13 +17,13 @@
 //! skipped, and gets exactly what requests without cookies get.
 
 use std::{
-    hash::{BuildHasher, Hash, RandomState},
+    hash::Hash,
     net::IpAddr,
-    sync::OnceLock,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use weir_config::{FairBy, OnClientLeft, RequestPart, SerializeBy};
+use weir_interfaces::secret;
 use weir_observe::log_text;
 
 use weir_semantics::cookies;
@@ -306,8 +306,7 @@ fn keyed(kind: u8, bytes: &[u8]) -> u64 {
 
 /// See [`keyed`].
 fn hashed(value: impl Hash) -> u64 {
-    static KEY: OnceLock<RandomState> = OnceLock::new();
-    KEY.get_or_init(RandomState::new).hash_one(value).max(1)
+    secret::hash(value).max(1)
 }
 
 /// Whether `is` holds for any value of this part of the request.

@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod own_call;
+pub mod secret;
 pub mod sidecar;
 pub mod window;

@@ -11,14 +11,12 @@
 
 use std::{
     collections::BTreeMap,
-    hash::{BuildHasher, RandomState},
-    sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use http::{HeaderName, HeaderValue};
+
+use crate::secret::random;
 
 /// The header with the token of a call. It is removed from all requests.
 pub const HEADER: HeaderName = HeaderName::from_static("weir-call");
@@ -33,13 +31,7 @@ pub struct Ticket(u128);
 impl Ticket {
     /// A ticket for a call of the worker with this process id.
     pub fn new(worker: u32) -> Ticket {
-        static KEYS: OnceLock<[RandomState; 2]> = OnceLock::new();
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let keys = KEYS.get_or_init(|| [RandomState::new(), RandomState::new()]);
-        let next = NEXT.fetch_add(1, Relaxed);
-        // A keyed hash: nobody can predict it without the keys.
-        let [high, low] = keys.each_ref().map(|key| u128::from(key.hash_one(next)));
-        let word = high << 64 | low;
+        let word = u128::from(random()) << 64 | u128::from(random());
         calls().insert(word, worker);
         Ticket(word)
     }

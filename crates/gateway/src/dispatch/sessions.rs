@@ -8,13 +8,13 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
+use weir_interfaces::secret;
 use weir_observe::clock;
 
 use super::PoolHandle;
@@ -191,8 +191,7 @@ impl Known {
 
 /// Identifies a script of a site.
 pub(crate) fn script(site: Option<usize>, filename: &[u8]) -> u64 {
-    static KEY: OnceLock<RandomState> = OnceLock::new();
-    KEY.get_or_init(RandomState::new).hash_one((site, filename))
+    secret::hash((site, filename))
 }
 
 /// For a shorter request, the share of its time with the lock is random, µs. Other requests do not wait long for it

@@ -4,14 +4,11 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasher, RandomState},
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use weir_config::Workers;
+use weir_interfaces::secret;
 use weir_observe::{
     clock,
     scoreboard::{self, WorkerScore},
@@ -184,9 +181,8 @@ impl PoolHandle {
 /// controller serves all paths. Both are cut as a scoreboard cuts them. The hash has a secret key, so that nobody can
 /// choose paths that collide with others.
 fn subject(script: &[u8], uri: &[u8]) -> u64 {
-    static KEY: OnceLock<RandomState> = OnceLock::new();
     let script = &script[..script.len().min(scoreboard::LONGEST)];
     let uri = &uri[..uri.len().min(scoreboard::LONGEST)];
     let path = uri.split(|byte| *byte == b'?').next().unwrap_or_default();
-    KEY.get_or_init(RandomState::new).hash_one((script, path))
+    secret::hash((script, path))
 }
