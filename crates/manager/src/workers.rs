@@ -39,9 +39,8 @@ use std::{
 use weir_config::{Config, Pm};
 use weir_control::{MOST_READY, ToGateway, WorkerRequest};
 use weir_observe::{
-    error_log::{About, tell},
+    error_log::{about_pool, about_worker as about, tell},
     events::{self, Ending, Stream},
-    log_text,
 };
 use weir_sys::process::Exit;
 
@@ -755,21 +754,6 @@ fn tell_stuck_boot(pool: &str, pid: Option<u32>, limit: Duration) {
         "the script of `worker` has not called frankenphp_handle_request() within {seconds} s: its process is killed; if it needs more \
          time, set worker_boot_timeout"
     );
-}
-
-fn about(pool: &str, pid: u32) -> About<'_> {
-    About {
-        pool: Some(pool),
-        worker: Some(log_text::Worker::Pid(pid)),
-        ..About::default()
-    }
-}
-
-fn about_pool(pool: &str) -> About<'_> {
-    About {
-        pool: Some(pool),
-        ..About::default()
-    }
 }
 
 /// The signals that PHP-FPM counts as a crash; with the numbers of Linux on most machines.

@@ -175,6 +175,22 @@ pub struct About<'a> {
     pub asked: Option<RequestLine<'a>>,
 }
 
+/// A pool.
+pub fn about_pool(pool: &str) -> About<'_> {
+    About {
+        pool: Some(pool),
+        ..About::default()
+    }
+}
+
+/// A worker of a pool.
+pub fn about_worker(pool: &str, pid: u32) -> About<'_> {
+    About {
+        worker: Some(Worker::Pid(pid)),
+        ..about_pool(pool)
+    }
+}
+
 /// The request of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestLine<'a> {

@@ -11,10 +11,7 @@ use log::Level;
 use weir_config::{Address, fpm::in_c_words};
 use weir_sys::{process::Exit, signal};
 
-use crate::{
-    error_log::{self, About, Format},
-    log_text::Worker,
-};
+use crate::error_log::{self, About, Format, about_pool, about_worker};
 
 /// The manager has started: its gateway accepts connections. `pid` is the manager's.
 pub fn serving(pid: u32) {
@@ -132,7 +129,7 @@ pub fn php_loaded(pool: &str, version: &str, profile: Option<&str>) {
 pub fn worker_started(pool: &str, pid: u32, replaces: bool) {
     tell(
         "worker_started",
-        &worker(pool, pid),
+        &about_worker(pool, pid),
         (Level::Debug, format_args!("worker started")),
         (
             if replaces { Level::Info } else { Level::Debug },
@@ -158,7 +155,7 @@ pub enum Ending {
 
 /// A worker has ended.
 pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: Ending) {
-    let about = worker(pool, pid);
+    let about = about_worker(pool, pid);
     let (level, what) = match why {
         Ending::Unasked if exit != Exit::Code(0) => (Level::Error, "died"),
         Ending::Unasked | Ending::Killed => (Level::Info, "ended"),
@@ -191,7 +188,7 @@ pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: End
 
 /// The kernel killed a worker because it was out of memory; this is the `count`th killed process of weir.
 pub fn worker_without_memory(pool: &str, pid: u32, count: u64) {
-    let about = worker(pool, pid);
+    let about = about_worker(pool, pid);
     error_log::tell!(
         error,
         about,
@@ -370,7 +367,7 @@ pub fn tracing(pool: &str, pid: u32) {
     }
     tell(
         "tracing",
-        &worker(pool, pid),
+        &about_worker(pool, pid),
         (Level::Debug, format_args!("asked where its script is")),
         (Level::Info, format_args!("about to trace {pid}")),
     );
@@ -380,7 +377,7 @@ pub fn tracing(pool: &str, pid: u32) {
 pub fn traced(pool: &str, pid: u32) {
     tell(
         "traced",
-        &worker(pool, pid),
+        &about_worker(pool, pid),
         (Level::Debug, format_args!("told where its script is")),
         (Level::Info, format_args!("finished trace of {pid}")),
     );
@@ -408,7 +405,7 @@ pub fn worker_said(pool: &str, pid: u32, stream: Stream, line: &[u8], decorate: 
     let text = error_log::Lossless(line);
     tell(
         "worker_said",
-        &worker(pool, pid),
+        &about_worker(pool, pid),
         (Level::Warn, format_args!("said: {text}")),
         (
             Level::Warn,
@@ -521,10 +518,8 @@ pub fn cannot_list(path: &Path, error: &io::Error) -> String {
 impl Running<'_> {
     fn about(&self) -> About<'_> {
         About {
-            pool: Some(self.pool),
             request: self.request,
-            worker: Some(Worker::Pid(self.pid)),
-            ..About::default()
+            ..about_worker(self.pool, self.pid)
         }
     }
 }
@@ -602,21 +597,6 @@ fn in_fpm_words(exit: Exit) -> (Level, String) {
             let name = signal::name(number);
             (level, format!("on signal {number} ({name})"))
         }
-    }
-}
-
-fn worker(pool: &str, pid: u32) -> About<'_> {
-    About {
-        pool: Some(pool),
-        worker: Some(Worker::Pid(pid)),
-        ..About::default()
-    }
-}
-
-fn about_pool(pool: &str) -> About<'_> {
-    About {
-        pool: Some(pool),
-        ..About::default()
     }
 }
 
