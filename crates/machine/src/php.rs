@@ -535,9 +535,7 @@ mod tests {
     /// A file that looks like PHP: a program, with PHP's texts after it.
     fn php_like(path: &Path, version: &str, build: &str) {
         let mut bytes = fs::read("/bin/sh").unwrap();
-        // In two pieces: this test is no PHP.
-        let powered = ["X-Powered-By: ", "PHP/"].concat();
-        bytes.extend(format!("\0{powered}{version}\0{build}\0").bytes());
+        bytes.extend(format!("\0X-Powered-By: PHP/{version}\0{build}\0").bytes());
         fs::write(path, bytes).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
