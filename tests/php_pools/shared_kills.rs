@@ -73,14 +73,21 @@ fn killing_at_random_loses_no_request_that_can_be_run_again() {
         lost.len()
     );
     assert!(all.len() > 40 && of_masters > 0 && of_templates > 0);
-    // What cannot be run again: a worker was killed between the two parts of its answer, which follow each other within microseconds.
-    let cut = weir
-        .stderr()
-        .matches("before the end of the response")
-        .count();
-    assert!(
-        lost.len() == cut && cut <= of_masters / 50,
-        "{lost:?} of {}, {cut} cut",
+    // A request whose worker was killed is given to one other worker: two may be killed by chance.
+    let log = weir.stderr();
+    let refused = log.lines().filter(|line| line.contains(" 502 worker_died"));
+    let again = |line: &&str| {
+        let request = line.split(' ').find(|word| word.starts_with("request="));
+        let given = |other: &str| {
+            other.contains("given to another worker")
+                && other.split(' ').any(|word| Some(word) == request)
+        };
+        log.lines().any(given)
+    };
+    assert_eq!(
+        lost.len(),
+        refused.filter(again).count(),
+        "{lost:?} of {}",
         all.len()
     );
     for (host, _) in names {
