@@ -24,7 +24,7 @@ use weir_control::WindowSockets;
 use weir_http::{
     Answer, Begun, Body, ConnState, Fields, Front, Head, Request, Timeouts,
     compress::{self, Effort},
-    h1::{Connection, Limits},
+    h1::{self, Connection, Limits},
 };
 use weir_http1::Name;
 use weir_interfaces::window::{Task, Window};
@@ -156,6 +156,8 @@ struct Visit {
     token: Option<Arc<str>>,
     acts: Arc<AtomicBool>,
 }
+
+impl h1::Front for Visit {}
 
 impl Front for Visit {
     type Receipt = ();

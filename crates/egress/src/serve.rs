@@ -21,7 +21,7 @@ use super::{
 };
 use weir_http::{
     Begun, ConnState, Front, Request, RequestState, Timeouts,
-    h1::{Connection, Limits},
+    h1::{self, Connection, Limits},
     watch,
 };
 use weir_net::Socket;
@@ -86,7 +86,9 @@ impl Front for CallerConnection {
         let fault = Fault::unsent(kind, format!("call refused: {why}"));
         self.egress.complaints.tell(None, &fault);
     }
+}
 
+impl h1::Front for CallerConnection {
     fn refusal_fields(&self, status: StatusCode) -> &'static str {
         match status {
             StatusCode::REQUEST_TIMEOUT => {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use http::StatusCode;
 use weir_config::{Http2, Listener, Protocol};
 use weir_http::{
-    Begun, ConnState, Front, Head, Phase, Request, Timeouts, Tunnelled, fastcgi,
+    Begun, ConnState, Front, Handshakes, Head, Phase, Request, Timeouts, Tunnelled, fastcgi,
     h1::{self, Limits},
     h2, h3, multiplex,
 };
@@ -150,50 +150,6 @@ impl Front for Seated {
         }
     }
 
-    fn met_tls(&self) {
-        let listener = self.listener_name();
-        let from = self.conn.endpoints.remote_addr();
-        log::info!(
-            "a client sent TLS (https://) to [listen.{listener}], which takes plain HTTP (http://), from {from}"
-        );
-    }
-
-    fn secured(&mut self, socket: Socket) {
-        if let Some(seat) = &mut self.seat {
-            accept::secured(self.gateway, &self.conn, seat, socket);
-        }
-    }
-
-    fn connected(&mut self, quic: weir_net::quic::Connection) {
-        if let Some(seat) = &mut self.seat {
-            quic::connected(self.gateway, &self.conn, seat, quic);
-        }
-    }
-
-    fn handshake_failed(&self, why: &str) {
-        let (listener, from) = (self.listener_name(), self.conn.endpoints.remote_addr());
-        match why {
-            "" => log::debug!(
-                "a client of [listen.{listener}] closed its connection before TLS began, from {from}"
-            ),
-            // Everybody who scans the internet causes such lines.
-            why => log::debug!("TLS handshake on [listen.{listener}] failed: {why}, from {from}"),
-        }
-    }
-
-    fn takes_http2(&self) -> bool {
-        self.listener().http2 == Http2::Clear
-    }
-
-    fn serve_http2(&mut self, socket: Socket, ahead: Vec<u8>) -> Tunnelled {
-        let front = Seated {
-            gateway: self.gateway,
-            conn: self.conn.clone(),
-            seat: self.seat.take(),
-        };
-        Box::pin(http2(front, socket, ahead))
-    }
-
     fn limit_exceeded(&self, what: &str) {
         static SAID: Seldom = Seldom::of_connections();
         let Some(more) = SAID.line() else {
@@ -213,6 +169,64 @@ impl Front for Seated {
 impl Seated {
     fn listener_name(&self) -> &str {
         &self.listener().name
+    }
+
+    fn handshake_failed(&self, why: &str) {
+        let (listener, from) = (self.listener_name(), self.conn.endpoints.remote_addr());
+        match why {
+            "" => log::debug!(
+                "a client of [listen.{listener}] closed its connection before TLS began, from {from}"
+            ),
+            // Everybody who scans the internet causes such lines.
+            why => log::debug!("TLS handshake on [listen.{listener}] failed: {why}, from {from}"),
+        }
+    }
+}
+
+impl h1::Front for Seated {
+    fn met_tls(&self) {
+        let listener = self.listener_name();
+        let from = self.conn.endpoints.remote_addr();
+        log::info!(
+            "a client sent TLS (https://) to [listen.{listener}], which takes plain HTTP (http://), from {from}"
+        );
+    }
+
+    fn takes_http2(&self) -> bool {
+        self.listener().http2 == Http2::Clear
+    }
+
+    fn serve_http2(&mut self, socket: Socket, ahead: Vec<u8>) -> Tunnelled {
+        let front = Seated {
+            gateway: self.gateway,
+            conn: self.conn.clone(),
+            seat: self.seat.take(),
+        };
+        Box::pin(http2(front, socket, ahead))
+    }
+}
+
+impl Handshakes<Socket> for Seated {
+    fn shaken(&mut self, socket: Socket) {
+        if let Some(seat) = &mut self.seat {
+            accept::secured(self.gateway, &self.conn, seat, socket);
+        }
+    }
+
+    fn failed(&self, why: &str) {
+        self.handshake_failed(why);
+    }
+}
+
+impl Handshakes<weir_net::quic::Connection> for Seated {
+    fn shaken(&mut self, quic: weir_net::quic::Connection) {
+        if let Some(seat) = &mut self.seat {
+            quic::connected(self.gateway, &self.conn, seat, quic);
+        }
+    }
+
+    fn failed(&self, why: &str) {
+        self.handshake_failed(why);
     }
 }
 

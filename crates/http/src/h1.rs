@@ -30,6 +30,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use http::StatusCode;
 pub use weir_http1::Limits;
 use weir_http1::server::ResponseTo;
 use weir_net::Socket;
@@ -40,7 +41,29 @@ use self::{
     send::{Completion, Cut, Sending},
     wire::{Budget, Left, Wire},
 };
-use super::{Answer, Begun, Front, Phase, RequestState, Steps, conn::FIRST_REQUEST};
+use super::{Answer, Begun, Phase, RequestState, Steps, Tunnelled, conn::FIRST_REQUEST};
+
+/// What the carrier needs of the gateway for one connection.
+pub trait Front: crate::Front {
+    /// Lines of fields, each with its end, in the answer to such a head.
+    fn refusal_fields(&self, _status: StatusCode) -> &'static str {
+        ""
+    }
+
+    /// The client speaks TLS, which the listener does not take.
+    fn met_tls(&self) {}
+
+    /// Whether a client may choose HTTP/2 by beginning with its preface.
+    fn takes_http2(&self) -> bool {
+        false
+    }
+
+    /// Serves the connection by HTTP/2. `ahead`: the bytes that were read, which begin with its preface. Called only if
+    /// [`Self::takes_http2`], before the first request.
+    fn serve_http2(&mut self, _socket: Socket, _ahead: Vec<u8>) -> Tunnelled {
+        Box::pin(std::future::ready(()))
+    }
+}
 
 /// A connection: a future that ends with it.
 pub struct Connection<X: Front> {

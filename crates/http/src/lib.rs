@@ -136,34 +136,15 @@ pub trait Front: Unpin {
     /// carrier has noted it as a request.
     fn refused(&self, _status: StatusCode, _reason: &'static str, _why: &str) {}
 
-    /// Lines of fields, each with its end, in the answer to such a head.
-    fn refusal_fields(&self, _status: StatusCode) -> &'static str {
-        ""
-    }
-
-    /// The client speaks TLS, which the listener does not take.
-    fn met_tls(&self) {}
-
-    /// The handshake of TLS is over: serves the connection from now on.
-    fn secured(&mut self, _socket: Socket) {}
-
-    /// The handshake of QUIC is over: serves the connection from now on.
-    fn connected(&mut self, _quic: weir_net::quic::Connection) {}
-
-    /// The handshake of TLS has failed. `why`: empty if the client has left.
-    fn handshake_failed(&self, _why: &str) {}
-
-    /// Whether a client may choose HTTP/2 by beginning with its preface.
-    fn takes_http2(&self) -> bool {
-        false
-    }
-
-    /// Serves the connection by HTTP/2. `ahead`: the bytes that were read, which begin with its preface. Called only if
-    /// [`Self::takes_http2`], before the first request.
-    fn serve_http2(&mut self, _socket: Socket, _ahead: Vec<u8>) -> Tunnelled {
-        Box::pin(std::future::ready(()))
-    }
-
-    /// The client exceeded a limit (the name of an option, or words), and the connection is closed.
+    /// A client with several requests at once exceeded a limit (the name of an option, or words), and the connection is closed.
     fn limit_exceeded(&self, _what: &str) {}
+}
+
+/// What a handshake needs of the gateway, on a connection whose wire is `W` afterwards.
+pub trait Handshakes<W>: Front {
+    /// The handshake is over: serves the connection from now on.
+    fn shaken(&mut self, wire: W);
+
+    /// The handshake has failed. `why`: empty if the client has left.
+    fn failed(&self, why: &str);
 }

@@ -14,7 +14,7 @@ use weir_net::{Failed, LINGER, Socket, linger};
 use weir_observe::clock;
 use weir_tls::{Broken, Session};
 
-use crate::Front;
+use crate::Handshakes;
 
 /// A connection that shakes hands.
 pub struct Handshake<X> {
@@ -29,7 +29,7 @@ pub struct Handshake<X> {
     closing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl<X: Front> Handshake<X> {
+impl<X: Handshakes<Socket>> Handshake<X> {
     /// With `socket`, which has TLS.
     pub fn new(front: X, socket: Socket) -> Self {
         Handshake {
@@ -53,12 +53,11 @@ impl<X: Front> Handshake<X> {
         let now = clock::now();
         if state.overdue(now) {
             if !self.waits {
-                self.front
-                    .handshake_failed("it took longer than header_timeout");
+                self.front.failed("it took longer than header_timeout");
                 return Poll::Ready(());
             }
             self.front
-                .handshake_failed("it took longer than ask_wait to get a certificate on demand");
+                .failed("it took longer than ask_wait to get a certificate on demand");
             socket.refuse_handshake(cx);
             return self.linger(cx);
         }
@@ -78,7 +77,7 @@ impl<X: Front> Handshake<X> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) => {
                 if let Some(socket) = self.socket.take() {
-                    self.front.secured(socket);
+                    self.front.shaken(socket);
                 }
                 Poll::Ready(())
             }
@@ -88,10 +87,10 @@ impl<X: Front> Handshake<X> {
                     .and_then(|inner| inner.downcast_ref::<Failed>());
                 match inner {
                     Some(Failed(Broken::PlainHttp)) => return self.refuse_plain(cx),
-                    Some(Failed(broken)) => self.front.handshake_failed(&broken.to_string()),
+                    Some(Failed(broken)) => self.front.failed(&broken.to_string()),
                     // A client that opens a connection and closes it again is a health check, or has changed its mind.
                     None => {
-                        self.front.handshake_failed("");
+                        self.front.failed("");
                         return Poll::Ready(());
                     }
                 }
@@ -139,7 +138,7 @@ impl<X: Front> Handshake<X> {
     }
 }
 
-impl<X: Front> Future for Handshake<X> {
+impl<X: Handshakes<Socket>> Future for Handshake<X> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

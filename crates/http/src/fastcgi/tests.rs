@@ -97,8 +97,6 @@ impl crate::Front for Gateway {
     }
 
     fn refused(&self, _: StatusCode, _: &'static str, _: &str) {}
-
-    fn met_tls(&self) {}
 }
 
 impl Front for Gateway {

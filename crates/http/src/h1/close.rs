@@ -11,8 +11,8 @@ use tokio::io::AsyncWriteExt;
 use weir_http1::Error;
 use weir_net::{LINGER, Socket, linger};
 
-use super::head::Refused;
-use crate::{Front, Tunnel};
+use super::{Front, head::Refused};
+use crate::Tunnel;
 
 /// How a connection ends.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use quinn_proto::Event;
 use weir_net::quic;
 use weir_observe::clock;
 
-use crate::Front;
+use crate::Handshakes;
 
 /// A connection that shakes hands.
 pub struct Handshake<X> {
@@ -20,7 +20,7 @@ pub struct Handshake<X> {
     quic: Option<quic::Connection>,
 }
 
-impl<X: Front> Handshake<X> {
+impl<X: Handshakes<quic::Connection>> Handshake<X> {
     /// Of `quic`, which was accepted.
     pub fn new(front: X, quic: quic::Connection) -> Self {
         Handshake {
@@ -37,8 +37,7 @@ impl<X: Front> Handshake<X> {
         };
         let now = clock::now();
         if state.overdue(now) {
-            self.front
-                .handshake_failed("it took longer than header_timeout");
+            self.front.failed("it took longer than header_timeout");
             return Poll::Ready(());
         }
         if quic.drive(cx) {
@@ -49,12 +48,12 @@ impl<X: Front> Handshake<X> {
                 Event::Connected => {
                     // What has come behind is for the carrier.
                     if let Some(quic) = self.quic.take() {
-                        self.front.connected(quic);
+                        self.front.shaken(quic);
                     }
                     return Poll::Ready(());
                 }
                 Event::ConnectionLost { reason } => {
-                    self.front.handshake_failed(&reason.to_string());
+                    self.front.failed(&reason.to_string());
                     return Poll::Ready(());
                 }
                 _ => {}
@@ -68,7 +67,7 @@ impl<X: Front> Handshake<X> {
     }
 }
 
-impl<X: Front> Future for Handshake<X> {
+impl<X: Handshakes<quic::Connection>> Future for Handshake<X> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
