@@ -8,7 +8,6 @@
 
 pub(crate) mod answer;
 pub(crate) mod body;
-mod file;
 pub(crate) mod head;
 pub(crate) mod limits;
 pub(crate) mod literals;

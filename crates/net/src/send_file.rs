@@ -1,4 +1,5 @@
-//! Sends parts of files from the page cache to the socket without a copy.
+//! Sends parts of files: from the page cache to the socket without a copy, or through memory, because sendfile(2) cannot put frames
+//! around the bytes. What is not in the page cache is read there first, outside the reactor.
 
 use std::{
     future::Future,
@@ -9,6 +10,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use super::{OpenFile, Socket};
@@ -37,7 +39,7 @@ impl FilePart {
         }
     }
 
-    /// How many bytes are still to be sent.
+    /// How many bytes are left.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -53,19 +55,12 @@ impl FilePart {
         socket: &mut Socket,
     ) -> Poll<io::Result<u64>> {
         loop {
-            if let Some(populating) = &mut self.populating {
-                let _ = ready!(Pin::new(populating).poll(cx));
-                self.populating = None;
-                self.in_memory = self.len.min(SLICE);
-            } else if self.in_memory == 0 {
+            ready!(self.poll_populated(cx));
+            if self.in_memory == 0 {
                 let next = self.len.min(SLICE);
                 if !self.file.is_cached(self.offset, next) {
                     // sendfile(2) would wait for the disk and block all connections of this reactor.
-                    let (file, offset) = (self.file.for_thread(), self.offset);
-                    self.populating = Some(tokio::task::spawn_blocking(move || {
-                        // A read error shows up when the file is sent.
-                        let _ = weir_sys::file::populate(file.as_fd(), offset, next);
-                    }));
+                    self.populate();
                     continue;
                 }
                 self.in_memory = next;
@@ -98,11 +93,58 @@ impl FilePart {
 }
 
 impl FilePart {
-    /// The socket took so many bytes.
+    /// Reads the next bytes, `most` at most.
+    ///
+    /// # Errors
+    ///
+    /// As read(2); `UnexpectedEof` if the file is shorter than it was.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
+        let most = self.len.min(most as u64) as usize;
+        let mut buffer = Vec::new();
+        loop {
+            ready!(self.poll_populated(cx));
+            let cached_only = self.in_memory == 0;
+            let most = match cached_only {
+                true => most,
+                false => most.min(self.in_memory as usize),
+            };
+            buffer.reserve_exact(most);
+            let (file, part) = (self.file.as_fd(), (self.offset, most));
+            match weir_sys::file::append_from(file, &mut buffer, part, cached_only)? {
+                Some(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                Some(count) => {
+                    self.sent(count as u64);
+                    return Poll::Ready(Ok(buffer.into()));
+                }
+                None => self.populate(),
+            }
+        }
+    }
+
+    /// Begins to read the next bytes from the disk.
+    fn populate(&mut self) {
+        let (file, offset) = (self.file.for_thread(), self.offset);
+        let next = self.len.min(SLICE);
+        self.populating = Some(tokio::task::spawn_blocking(move || {
+            // A read error shows up when the bytes are read or sent.
+            let _ = weir_sys::file::populate(file.as_fd(), offset, next);
+        }));
+    }
+
+    fn poll_populated(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(populating) = &mut self.populating {
+            let _ = ready!(Pin::new(populating).poll(cx));
+            self.populating = None;
+            self.in_memory = self.len.min(SLICE);
+        }
+        Poll::Ready(())
+    }
+
+    /// So many bytes were taken.
     fn sent(&mut self, sent: u64) -> u64 {
         self.offset += sent;
         self.len -= sent;
-        self.in_memory -= sent;
+        self.in_memory = self.in_memory.saturating_sub(sent);
         sent
     }
 }

@@ -3,8 +3,8 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use weir_net::FilePart;
 
-use super::file::FileRead;
 use crate::{Body, Fields, Part, Receipt};
 
 /// The rest of a body. Its receipt counts the bytes that are taken.
@@ -14,7 +14,7 @@ pub(crate) struct Outgoing<R> {
     left: Option<u64>,
     /// The next bytes.
     data: Bytes,
-    file: Option<FileRead>,
+    file: Option<FilePart>,
     /// The body gives no more parts.
     end: Option<End>,
     trailers: Option<Fields>,
@@ -144,7 +144,7 @@ impl<R: Receipt> Outgoing<R> {
         match part {
             Part::Bytes(bytes) => self.data = bytes,
             Part::File { len: 0, .. } => {}
-            Part::File { file, offset, len } => self.file = Some(FileRead::new(file, offset, len)),
+            Part::File { file, offset, len } => self.file = Some(FilePart::new(file, offset, len)),
             Part::Trailers(_) => {}
         }
         Poll::Ready(())
