@@ -27,6 +27,7 @@ failed() {
 alone() {
     case $1 in
     fpm_command) echo service_manager:: ;;
+    front) echo reactors::a_second_reactor reactors::a_reload ;;
     manager) echo stuck:: ;;
     php_pools) echo own_calls:: ;;
     tls) echo http3_checks::aioquic_gets_right_answers ;;
@@ -206,7 +207,7 @@ began=$(date +%s)
 lanes_of $programs
 took "test programs in $lanes lanes" ended "$began"
 lanes=1
-lanes_of fpm_command-alone manager-alone php_pools-alone tls-alone
+lanes_of fpm_command-alone front-alone manager-alone php_pools-alone tls-alone
 [ ! -s "$work/.failed" ] || again
 echo
 echo "=== the slowest tests"

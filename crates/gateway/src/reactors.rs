@@ -17,12 +17,14 @@ use std::{
         OnceLock,
         atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
+    thread::available_parallelism,
     time::Duration,
 };
 
 use tokio::sync::{Notify, mpsc};
 use weir_observe::{clock, log_sink::blocks, pulse::Pulse};
 use weir_pool::{Micros, ReactorLoad, ReactorScaler, spread};
+use weir_sys::cpu::{self, MachineTime};
 
 use super::{Gateway, idle::Detached};
 
@@ -85,6 +87,10 @@ pub(super) struct Control {
     at: u64,
     /// No further thread is tried before this time.
     no_more_until: u64,
+    /// The time of all processors at the last look.
+    machine: Option<MachineTime>,
+    /// Processors that weir may use.
+    cores: usize,
 }
 
 thread_local! {
@@ -307,6 +313,8 @@ impl Control {
             seen: vec![(0, 0, ReactorLoad::default()); reactors.slots.len()],
             at: 0,
             no_more_until: 0,
+            machine: None,
+            cores: available_parallelism().map_or(usize::MAX, usize::from),
         })
     }
 
@@ -319,13 +327,15 @@ impl Control {
         let reactors = &gateway.reactors;
         let now = clock::precise();
         // Connections are neither accepted nor moved any more: each closes after its next answer.
-        if now.saturating_sub(self.at) < SHORTEST || gateway.drain.has_started() {
+        let span = now.saturating_sub(self.at);
+        if span < SHORTEST || gateway.drain.has_started() {
             return;
         }
         self.at = now;
         let loads = self.loads(reactors);
+        let idle = self.idle(span);
         let at = Micros(now);
-        let orders = self.scaler.look(at, &loads);
+        let orders = self.scaler.look(at, &loads, idle);
         if let Some(change) = orders.change {
             let mut failed = None;
             for number in change.before..change.reactors {
@@ -380,6 +390,20 @@ impl Control {
         }
     }
 
+    /// How much of a processor was idle since the last look, `span` (µs) ago: all processors together, in thousandths of one. `None`: that
+    /// is not known, or weir may not use all processors of the machine.
+    fn idle(&mut self, span: u64) -> Option<u32> {
+        let now = cpu::of_machine()?;
+        let before = self.machine.replace(now)?;
+        let thousandths = |ticks: u64| ticks.saturating_mul(TICK * u64::from(WHOLE)).div_ceil(span);
+        let all = thousandths(now.all.saturating_sub(before.all));
+        let others = all > (self.cores as u64).saturating_mul(u64::from(WHOLE) * 3 / 2);
+        (!others).then(|| {
+            let idle = thousandths(now.idle.saturating_sub(before.idle));
+            u32::try_from(idle).unwrap_or(u32::MAX)
+        })
+    }
+
     /// What each reactor did since the last look. One that has not measured itself since counts as before.
     fn loads(&mut self, reactors: &Reactors) -> Vec<ReactorLoad> {
         let started = reactors.slots.iter().take_while(|slot| slot.has_started());
@@ -407,6 +431,9 @@ impl Control {
 
 /// All of the time, in thousandths.
 const WHOLE: u32 = 1_000;
+
+/// The unit of the kernel's times of processors, µs (USER_HZ).
+const TICK: u64 = 10_000;
 
 /// A measurement covers at least this time, µs.
 const SHORTEST: u64 = 100_000;

@@ -2,25 +2,28 @@
 //! others go to.
 //!
 //! One reactor is cheapest: two need about a fifth more CPU time for the same requests, and a processor that workers
-//! could use. So there is one as long as it has time, and more only when there is too much work for those that run. The
-//! only thing that counts is the share of its time in which a reactor does not wait for events. How busy the machine is
-//! does not matter: when PHP uses all processors and the reactor has time, a second reactor would only take a processor
-//! away.
+//! could use. So there is one as long as it has time, and more only when there is too much work for those that run and
+//! processors are idle. Two things count: the share of its time in which a reactor does not wait for events, and how long
+//! the processors had nothing to do. When PHP, a load generator or a neighbour uses all processors, a second reactor would only
+//! take one away.
 //!
 //! # Rules
 //!
-//! The caller looks at regular intervals ([`ReactorScaler::look`]) with the load of each reactor since the last look.
+//! The caller looks at regular intervals ([`ReactorScaler::look`]) with the load of each reactor since the last look, and with the
+//! time in which processors were idle.
 //!
 //! ```text
 //!                  mean ≥ 80 % in two looks in a row: one more, or as many as would be 65 % busy;
-//!                  mean ≥ 95 %: the demand is not known, so twice as many
+//!                  mean ≥ 95 %: the demand is not known, so twice as many;
+//!                  but none without half an idle processor, and no more than there are idle ones
 //!        fewer  ──────────────────────────────────────────────────────────────────────────────►  more
 //!               ◄──────────────────────────────────────────────────────────────────────────────
-//!                  fewer would be at most 60 % busy, in all looks of the last 3 s
+//!                  fewer would be at most 60 % busy, in all looks of the last 3 s;
+//!                  no processor is idle: fewer would be at most 95 % busy, in all looks of the last 0.6 s
 //! ```
 //!
-//! If reactors are needed again within a minute after some were stopped, the 3 s become twice as long, up to a minute:
-//! so a load that comes and goes does not make the number go up and down with it. They are 3 s again after five minutes
+//! If reactors are needed again within a minute after some were stopped, both times become 6 s, then twice as long each time, up to a
+//! minute: so a load that comes and goes does not make the number go up and down with it. They are as before after five minutes
 //! in which the number did not change, and would not have changed with 3 s either.
 //!
 //! **New connections** are shared out by weight. Each look moves the weights a little from the reactors that are busier
@@ -130,13 +133,14 @@ impl ReactorScaler {
     }
 
     /// Judges the time since the last look. `loads`: of all reactors by index, including those that were stopped and
-    /// still have connections; missing ones have done nothing.
-    pub fn look(&mut self, now: Micros, loads: &[ReactorLoad]) -> ReactorOrders {
+    /// still have connections; missing ones have done nothing. `idle`: how much of a processor had nothing to do, all processors
+    /// together, in thousandths of one; `None`: not known, so there are idle ones.
+    pub fn look(&mut self, now: Micros, loads: &[ReactorLoad], idle: Option<u32>) -> ReactorOrders {
         let total: u32 = loads.iter().map(|load| load.busy.min(WHOLE)).sum();
         let before = self.running;
         let mean = total / u32::from(before);
         self.relax(now);
-        let wanted = self.wanted(now, total, mean);
+        let wanted = self.wanted(now, (total, mean), idle.unwrap_or(u32::MAX));
         self.weigh(loads);
         let mut orders = ReactorOrders::default();
         if wanted != before {
@@ -179,13 +183,13 @@ impl ReactorScaler {
         (!is_first).then_some(judged)
     }
 
-    fn wanted(&mut self, now: Micros, total: u32, mean: u32) -> u16 {
+    fn wanted(&mut self, now: Micros, (total, mean): (u32, u32), idle: u32) -> u16 {
         let most = self.most;
-        let needed = |share: u32| {
+        let needed = |total: u32, share: u32| {
             let needed = u16::try_from(total.div_ceil(share)).unwrap_or(u16::MAX);
             needed.clamp(1, most)
         };
-        if mean >= FULL {
+        if mean >= FULL && idle >= WORTH_USING {
             self.keep_all(now);
             self.full_looks += 1;
             if self.full_looks < LOOKS {
@@ -194,19 +198,28 @@ impl ReactorScaler {
             self.full_looks = 0;
             let more = match mean >= SATURATED {
                 true => self.running.saturating_mul(2),
-                false => needed(AIM).max(self.running.saturating_add(1)),
+                false => needed(total, AIM).max(self.running.saturating_add(1)),
             };
-            return more.min(self.most);
+            let idle = u16::try_from(idle.div_ceil(WHOLE)).unwrap_or(u16::MAX);
+            return more.min(self.running.saturating_add(idle)).min(self.most);
         }
         self.full_looks = 0;
-        let needed = needed(ENOUGH);
+        // Fewer need less for the same work.
+        let (needed, hurry) = match idle < SCARCE {
+            true => (needed(total - total / 6, SATURATED), HURRY),
+            false => (needed(total, ENOUGH), PATIENCE),
+        };
+        let patience = match self.patience {
+            PATIENCE => hurry,
+            longer => longer,
+        };
         if needed >= self.running {
             self.keep_all(now);
             return self.running;
         }
         let (since, highest) = self.fewer_since.unwrap_or((now, 1));
         let highest = highest.max(needed);
-        if now.since(since) < self.patience {
+        if now.since(since) < patience {
             self.fewer_since = Some((since, highest));
             return self.running;
         }
@@ -326,6 +339,15 @@ const AIM: u32 = 650;
 /// Fewer reactors are enough if they would be at most this busy.
 const ENOUGH: u32 = 600;
 
+/// With less idle time of processors there are no more reactors, thousandths of one.
+const WORTH_USING: u32 = 500;
+
+/// With less idle time of processors, reactors take what others could use, thousandths of one.
+const SCARCE: u32 = 100;
+
+/// The patience then, as long as stopping reactors was no mistake.
+const HURRY: Micros = Micros(600_000);
+
 /// How many looks in a row must show too much work.
 const LOOKS: u32 = 2;
 
@@ -364,10 +386,10 @@ mod tests {
     fn two_full_looks_in_a_row_are_needed_for_more() {
         let mut scaler = ReactorScaler::new(8);
         let full = [load(1_000, 10)];
-        assert_eq!(scaler.look(Micros(1), &full).change, None);
-        assert_eq!(scaler.look(Micros(2), &[load(700, 10)]).change, None);
-        assert_eq!(scaler.look(Micros(3), &full).change, None);
-        let orders = scaler.look(Micros(4), &full);
+        assert_eq!(scaler.look(Micros(1), &full, None).change, None);
+        assert_eq!(scaler.look(Micros(2), &[load(700, 10)], None).change, None);
+        assert_eq!(scaler.look(Micros(3), &full, None).change, None);
+        let orders = scaler.look(Micros(4), &full, None);
         let change = orders.change.unwrap();
         assert_eq!((change.before, change.reactors, change.busy), (1, 2, 1_000));
         let half = ReactorMove {
@@ -384,7 +406,7 @@ mod tests {
             let mut scaler = ReactorScaler::new(most);
             for at in 0..20 {
                 let loads = vec![load(1_000, 9); usize::from(scaler.running())];
-                scaler.look(Micros(at), &loads);
+                scaler.look(Micros(at), &loads, None);
             }
             assert_eq!(scaler.running(), most.max(1));
         }
@@ -394,7 +416,7 @@ mod tests {
     fn one_connection_that_keeps_a_reactor_busy_does_not_move() {
         let mut scaler = ReactorScaler::new(2);
         for at in 0..20 {
-            let orders = scaler.look(Micros(at), &[load(1_000, 1), load(0, 0)]);
+            let orders = scaler.look(Micros(at), &[load(1_000, 1), load(0, 0)], None);
             assert_eq!(orders.moves.unwrap_or_default(), []);
         }
         assert_eq!(scaler.running(), 2);
@@ -404,12 +426,12 @@ mod tests {
     fn a_reactor_that_cannot_start_is_tried_again_later() {
         let mut scaler = ReactorScaler::new(4);
         let full = [load(1_000, 9)];
-        scaler.look(Micros(1), &full);
-        assert!(scaler.look(Micros(2), &full).change.is_some());
+        scaler.look(Micros(1), &full, None);
+        assert!(scaler.look(Micros(2), &full, None).change.is_some());
         scaler.could_not_start(Micros(2), 1);
         assert_eq!((scaler.running(), scaler.weights().len()), (1, 1));
-        assert_eq!(scaler.look(Micros(3), &full).change, None);
-        assert!(scaler.look(Micros(4), &full).change.is_some());
+        assert_eq!(scaler.look(Micros(3), &full, None).change, None);
+        assert!(scaler.look(Micros(4), &full, None).change.is_some());
     }
 
     #[test]

@@ -25,6 +25,8 @@ struct World {
     changes: Vec<(u64, ReactorChange)>,
     moved: u64,
     busy: Vec<u32>,
+    /// Idle time of processors, thousandths of one.
+    idle: Option<u32>,
 }
 
 impl World {
@@ -40,6 +42,7 @@ impl World {
             changes: Vec::new(),
             moved: 0,
             busy: Vec::new(),
+            idle: None,
         }
     }
 
@@ -72,7 +75,7 @@ impl World {
             })
             .collect();
         self.busy = loads.iter().map(|load| load.busy).collect();
-        let orders = self.scaler.look(Micros(self.now), &loads);
+        let orders = self.scaler.look(Micros(self.now), &loads, self.idle);
         for order in orders.moves.into_iter().flatten() {
             assert!(order.from < self.scaler.running() && order.to < self.scaler.running());
             assert!(order.connections <= loads[usize::from(order.from)].active);
@@ -110,6 +113,54 @@ fn a_load_that_one_reactor_can_take_has_one() {
             assert_eq!(world.moved, 0);
         }
     }
+}
+
+/// PHP, a load generator or a neighbour uses what the reactor does not.
+#[test]
+fn a_full_reactor_is_joined_by_another_only_where_a_processor_is_idle() {
+    let mut world = World::new(8, 64, 10);
+    for idle in [0, 300, 499] {
+        world.idle = Some(idle);
+        world.run(world.now + 600 * SECOND, |_| 3_000);
+        assert_eq!(world.changes, [], "{idle}");
+    }
+    world.idle = Some(500);
+    world.run(world.now + 3 * LOOK, |_| 3_000);
+    assert_eq!(world.scaler.running(), 2, "no more than are idle");
+    world.idle = Some(6_000);
+    world.run(world.now + 4 * SECOND, |_| 3_000);
+    assert!(world.scaler.running() >= 4);
+}
+
+/// Cheap requests have brought a second reactor. Then come requests for PHP, which needs all processors.
+#[test]
+fn a_reactor_that_others_need_more_goes_within_a_second() {
+    let mut world = World::new(2, 64, 10);
+    world.idle = Some(900);
+    world.run(2 * SECOND, |_| 1_500);
+    assert_eq!(world.scaler.running(), 2);
+    world.idle = Some(0);
+    world.run(3 * SECOND, |_| 900);
+    assert_eq!(world.scaler.running(), 1);
+    world.run(600 * SECOND, |_| 900);
+    assert_eq!(world.changes.len(), 2, "{:?}", world.changes);
+    // Two full reactors do more than one, whoever else wants their processors.
+    world.idle = Some(900);
+    world.run(world.now + 2 * SECOND, |_| 1_800);
+    world.idle = Some(0);
+    world.run(world.now + 600 * SECOND, |_| 1_800);
+    assert_eq!(world.scaler.running(), 2);
+}
+
+/// A processor is idle beside one reactor, and none beside two.
+#[test]
+fn the_number_seldom_changes_where_both_numbers_look_wrong() {
+    let mut world = World::new(2, 64, 10);
+    while world.now < 600 * SECOND {
+        world.idle = Some(if world.scaler.running() == 1 { 600 } else { 0 });
+        world.step(900);
+    }
+    assert!(world.changes.len() <= 32, "{}", world.changes.len());
 }
 
 /// The gateway needs more than half of a processor, and PHP all that is left: a second reactor would take it from PHP.
@@ -262,7 +313,7 @@ fn noise_moves_few_connections() {
                 },
                 active: 32,
             });
-            let orders = scaler.look(Micros(look * LOOK), &loads);
+            let orders = scaler.look(Micros(look * LOOK), &loads, None);
             let orders = orders.moves.into_iter().flatten();
             moved += orders.map(|order| order.connections).sum::<u32>();
         }
@@ -289,7 +340,7 @@ fn new_connections_make_up_for_old_ones_that_do_not_move() {
             active: 1,
         });
         now += LOOK;
-        let orders = scaler.look(Micros(now), &loads);
+        let orders = scaler.look(Micros(now), &loads, None);
         assert!(look < 10 || orders.change.is_none());
     }
     assert_eq!(scaler.running(), 2);
@@ -312,7 +363,8 @@ fn whatever_comes_the_orders_can_be_carried_out() {
                 })
                 .collect();
             let before = scaler.running();
-            let orders = scaler.look(Micros(now), &loads);
+            let idle = [None, Some(random.below(9_000) as u32)][random.below(2) as usize];
+            let orders = scaler.look(Micros(now), &loads, idle);
             assert!((1..=most).contains(&scaler.running()));
             assert_eq!(scaler.weights().len(), usize::from(scaler.running()));
             assert!(scaler.weights().iter().all(|weight| *weight > 0));
