@@ -255,8 +255,13 @@ void control_await(int stream)
 		{.fd = stream, .events = POLLIN},
 		{.fd = orders, .events = POLLIN},
 	};
-	while (!events[0].revents) {
-		if (poll(events, sizeof events / sizeof *events, -1) > 0 && events[1].revents && !hear_orders()) {
+	for (;;) {
+		int count = poll(events, sizeof events / sizeof *events, -1);
+		/* Orders that come with a request are for the thread: they may be about it. */
+		if (count > 0 && events[0].revents) {
+			return;
+		}
+		if (count > 0 && !hear_orders()) {
 			_exit(EXIT_FINE);
 		}
 	}
@@ -271,10 +276,11 @@ bool control_may_wait(void)
 
 void control_has_request(void)
 {
+	/* First this: an order that is there already is about this request. */
+	atomic_store(&waiting, false);
 	int error = has_thread ? 0 : start_thread();
 	if (error) {
 		say("weir-php: cannot start the control thread: %s; the slow log cannot tell where this request is",
 		    strerror(error));
 	}
-	atomic_store(&waiting, false);
 }

@@ -138,8 +138,8 @@ fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
             .status();
         assert!(status.expect("prlimit").success());
     };
-    // The master, and a worker with its second thread.
-    processes("3:");
+    // The master, and a worker without a second thread.
+    processes("2:");
     let mut clients: Vec<Client> = (0..2).map(|_| begin(&weir, "/gate.php")).collect();
     wait_for_trouble(&weir, &["could not be started", "pool app"]);
     weir.wait_for_error(&["pool=app", "Resource temporarily unavailable"]);
