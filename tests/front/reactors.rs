@@ -1,8 +1,8 @@
 //! The number of reactors follows the load (`threads = 0`), and no connection is lost when it changes.
 
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use weir_test::{Client, Responder, Setup, Weir, goes_on_as_root, wait_until};
@@ -38,13 +38,21 @@ fn running(weir: &Weir) -> u64 {
     running.as_u64().expect("a number")
 }
 
-/// Other tests run at the same time. They must not take the processor from the reactors, whose CPU time counts. Some
-/// containers forbid this; then only a busy machine makes a difference.
+/// The load must not take the processor from the reactors, whose CPU time counts. Some containers forbid this; then only a busy machine
+/// makes a difference.
 fn put_first(weir: &Weir) {
     let _ = Command::new("chrt")
         .args(["--all-tasks", "--fifo", "--pid", "1"])
         .arg(weir.gateway().pid.to_string())
         .status();
+}
+
+/// A second reactor comes only where a processor is idle, so no two of these tests run at once. `setup/test.sh` runs them when no other
+/// test program does.
+static QUIET: Mutex<()> = Mutex::new(());
+
+fn quiet() -> MutexGuard<'static, ()> {
+    QUIET.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn has_one_processor() -> bool {
@@ -98,6 +106,7 @@ fn a_second_reactor_takes_connections_under_load_and_goes_when_there_is_none() {
     if !goes_on_as_root() {
         return;
     }
+    let _quiet = quiet();
     let weir = weir("");
     put_first(&weir);
     let mut idle: Vec<Client> = (0..4).map(|_| weir.client()).collect();
@@ -148,6 +157,7 @@ fn a_reload_while_two_reactors_run_loses_no_request() {
     if !goes_on_as_root() {
         return;
     }
+    let _quiet = quiet();
     let mut weir = weir("");
     put_first(&weir);
     let load = Load::start(&weir, 8);
