@@ -214,7 +214,7 @@ fn syslog_gets_the_output_of_workers_as_php_fpm_writes_it_to_a_file() {
     for pool in ["", "decorate_workers_output = no"] {
         let mut fpm = Subject::start(false, "", pool, SPEAKS);
         let mut weir = Machine::start(true, "syslog.facility = mail", pool, SPEAKS);
-        weir.serves();
+        weir.hear("systemd monitor");
         weir.ask("/who.php");
         weir.news();
         fpm.news();
