@@ -61,11 +61,11 @@ fn workers(weir: &Weir) -> Vec<Process> {
     forked
 }
 
-/// The masters: processes that have forked workers or will.
+/// The masters: processes that have forked workers or will. The manager is their parent.
 fn masters(weir: &Weir) -> Vec<Process> {
-    let workers = workers(weir);
     let all = weir.processes().into_iter();
-    all.filter(|process| process.name.starts_with("weir-php") && !workers.contains(process))
+    let children = weir.children();
+    all.filter(|process| process.name.starts_with("weir-php") && children.contains(&process.pid))
         .collect()
 }
 
