@@ -1,5 +1,5 @@
-//! Times what every request goes through: `cargo bench -p weir-fcgi`. The best of many rounds is printed, as the one
-//! that other programs on the machine disturbed least.
+//! Times what every request goes through: `cargo bench -p weir-fcgi`. The best of many rounds is printed, because other
+//! programs on the machine disturbed it least.
 
 use std::hint::black_box;
 use std::time::Instant;

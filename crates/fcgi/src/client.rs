@@ -95,8 +95,8 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Appends pairs that were encoded before ([`nv::encode`]), for example those that many requests share: one copy
-    /// instead of one per pair.
+    /// Appends pairs that were encoded before ([`nv::encode`]), for example pairs that many requests share. All of them
+    /// are copied at once.
     ///
     /// # Panics
     ///
@@ -132,7 +132,7 @@ impl<'a> Params<'a> {
 
     /// Closes the last record and the stream.
     pub fn finish(mut self) {
-        // Without any content the open record is the empty one that ends the stream.
+        // If the open record has no content, it already is the empty record that ends the stream.
         if self.out.len() > self.content {
             self.close_record();
             put_empty(self.out, RecordType::Params, self.id);
@@ -224,8 +224,7 @@ pub fn abort_request(out: &mut Vec<u8>, id: u16) {
 /// Asks for the application's variables of these names (FastCGI 1.0 §4.1); the three that the specification defines
 /// are [`FCGI_MAX_CONNS`](crate::record::FCGI_MAX_CONNS) and the two constants after it.
 ///
-/// The question is one record. Names that do not fit are left out, as an application may leave out what it does not
-/// know.
+/// The question is one record. Names that do not fit into it are left out. An application may leave out variables, too.
 pub fn get_values(out: &mut Vec<u8>, names: &[&[u8]]) {
     let pairs = names.iter().map(|&name| (name, &b""[..]));
     put_pairs(out, RecordType::GetValues, pairs);

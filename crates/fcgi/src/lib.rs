@@ -55,16 +55,17 @@
 //! - **Only [`server::stderr`] pads** its records. FastCGI 1.0 §3.3 recommends contents aligned to 8 bytes, for readers
 //!   that work in place. PHP copies what it reads, and reads the padding of each `FCGI_STDIN` record with a system call
 //!   of its own; after the empty `FCGI_PARAMS` record it does not expect padding at all. It also refuses a record whose
-//!   content and padding together pass 65,535 bytes, so that padding would cost room too.
+//!   content and padding together pass 65,535 bytes, so with padding less content would fit.
 //! - **A pair stays in one record where it can.** PHP decodes each `FCGI_PARAMS` record on its own and closes the
-//!   connection on a pair that continues in the next. [`client::Params`] therefore begins a record rather than cut a
-//!   pair. A pair that is longer than a record cannot reach PHP: compare [`nv::encoded_len`] with [`MAX_CONTENT`]
-//!   before a worker is asked for. [`server::RequestDecoder`] takes pairs cut anywhere.
+//!   connection on a pair that continues in the next. [`client::Params`] therefore begins a new record if a pair would
+//!   not fit into the present one. A pair that is longer than a record cannot reach PHP: compare [`nv::encoded_len`]
+//!   with [`MAX_CONTENT`] before a worker is asked for. [`server::RequestDecoder`] takes pairs cut anywhere.
 //! - **The end is `FCGI_END_REQUEST`.** PHP does not send the empty `FCGI_STDOUT` record before it.
 //! - **Types above 11 are refused**, unless both sides have agreed on them:
 //!   [`client::ResponseDecoder::allow_extensions`], [`client::extension`].
-//! - **One request at a time on a connection.** PHP never multiplexes, and a client that did would make one request
-//!   wait for another's reader. [`server::RequestDecoder`] reports a second request, which the caller refuses.
+//! - **One request at a time on a connection.** PHP never multiplexes. A client that multiplexes would let one request
+//!   wait for the reader of another request. [`server::RequestDecoder`] reports a second request, which the caller
+//!   refuses.
 //!
 //! # Limits
 //!

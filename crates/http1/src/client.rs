@@ -60,9 +60,9 @@ impl Decoder {
 
     /// Reads on. None: more bytes are needed, or the response is whole.
     ///
-    /// Bytes that are used are taken from the input. Those of a head that is not whole stay there: give them again, with
-    /// more behind them. The head is in `head` from [`Event::Head`] on; after an interim response another one follows.
-    /// After a 101, or a 2xx to CONNECT, [`Event::End`] comes at once, and the rest of the input is not HTTP.
+    /// Used bytes are removed from the input. The bytes of an incomplete head stay there: call this again when more
+    /// have arrived after them. The head is in `head` from [`Event::Head`] on; after an interim response another one
+    /// follows. After a 101, or a 2xx to CONNECT, [`Event::End`] comes at once, and the rest of the input is not HTTP.
     ///
     /// # Errors
     ///

@@ -21,8 +21,8 @@ pub(crate) trait ReadHead {
     /// Looks at a first line whose head is not whole.
     fn first_line(line: &[u8]) -> Result<(), Error>;
 
-    /// Reads the head that these bytes begin with, if it is whole and written as nearly all are. Returns where it ends;
-    /// None: its end has to be found first, and [`Self::read`] says what it is.
+    /// Reads the head that these bytes begin with, if it is whole and written as nearly all are. Returns where the head
+    /// ends. None: the end must be found first, and then [`Self::read`] reads the head.
     fn read_plain(&mut self, bytes: &[u8], limits: &Limits) -> Option<usize>;
 
     /// Reads a whole head, from its first line to the empty one.
@@ -173,7 +173,7 @@ impl Partial {
             }
         }
         let bytes = *input;
-        // Not again for each piece of a head that comes in pieces.
+        // Only for the first piece of a head that comes in pieces.
         if self.searched == 0
             && let Some(end) = head.read_plain(bytes, limits)
         {

@@ -231,8 +231,8 @@ impl BodyEncoder {
         Ok(())
     }
 
-    /// Appends what ends the body, with trailers if it goes in chunks; otherwise they are left out. Their names and values
-    /// have been checked before, as those of [`HeadEncoder::checked_field`].
+    /// Appends the end of the body. Trailers are sent only if the body is sent in chunks. The caller has checked their
+    /// names and values, as for [`HeadEncoder::checked_field`].
     ///
     /// # Errors
     ///

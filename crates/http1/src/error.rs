@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Makes [`Error`]. Each row: what is wrong, in one word for logs and metrics, and in a sentence.
+/// Makes [`Error`]. Each row has a mistake, in one word for logs and metrics, and in a sentence.
 macro_rules! errors {
     ($($(#[$doc:meta])* $error:ident $reason:literal, $text:literal;)*) => {
         /// A message that is malformed, ambiguous or larger than a limit.

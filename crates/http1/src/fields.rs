@@ -72,7 +72,7 @@ impl Fields {
 
     /// The values of all fields of this name.
     pub fn all(&self, name: Name) -> impl Iterator<Item = &[u8]> {
-        // Most names that are asked for do not occur: then nothing is searched.
+        // Most of the requested names do not occur. Then the list is not searched.
         let list = match self.has(name) {
             true => self.list.get(usize::from(self.first.0[name as usize])..),
             false => None,
@@ -121,7 +121,7 @@ impl Fields {
             .any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
     }
 
-    /// Forgets all fields, and puts `line` in front of those that are added: what a request asks for.
+    /// Removes all fields. `line`, the target of a request, is stored before the fields that are added.
     pub fn begin(&mut self, line: &[u8]) {
         self.clear();
         self.bytes.extend_from_slice(line);
@@ -137,7 +137,7 @@ impl Fields {
             name: at,
             value: at + name.len() as u32,
             value_len: value.len() as u32,
-            // Longer names are cut, so that what follows stays where it is.
+            // Longer names are cut. The positions of the value and of later fields do not change.
             name_len: u16::try_from(name.len()).unwrap_or(u16::MAX),
             known,
         });
@@ -205,7 +205,7 @@ impl Fields {
         let mut room = alloc::vec![httparse::EMPTY_HEADER; room];
         let list = match httparse::parse_headers(lines, &mut room) {
             Ok(httparse::Status::Complete((end, list))) if start + end == head.len() => list,
-            // The caller found another end: no empty line, or not the first one.
+            // httparse and the caller disagree about the end: there is no empty line, or an earlier one.
             Ok(_) => return Err(Error::FieldName),
             Err(error) => return Err(why(error, lines)),
         };
@@ -214,7 +214,7 @@ impl Fields {
         for field in list {
             let (name, value) = (field.name.as_bytes(), field.value);
             let at = offset(name);
-            // The line before this one ends in front of it.
+            // The previous line must end directly before this one.
             if at > 0 && !head[..at].ends_with(b"\r\n") {
                 return Err(Error::BareLf);
             }
@@ -239,8 +239,8 @@ impl Fields {
     }
 
     /// As [`Self::read`], of the head that these bytes begin with, if its lines are as nearly all programs write them.
-    /// Returns where it ends; `None`: it is not whole, larger than the limits, or left to [`Self::read`], which says what
-    /// is wrong. Nothing is taken here that is refused there.
+    /// Returns where it ends; `None`: the head is incomplete, larger than the limits, or unusual. Then [`Self::read`]
+    /// reads it, or tells the mistake. This function never accepts a head that [`Self::read`] refuses.
     pub(crate) fn read_plain(
         &mut self,
         bytes: &[u8],
@@ -311,7 +311,7 @@ impl Fields {
     }
 }
 
-/// What is wrong with field lines that httparse refuses.
+/// The mistake in field lines that httparse refuses.
 #[cold]
 fn why(error: httparse::Error, lines: &[u8]) -> Error {
     let is_folded = |line: &[u8]| matches!(line.first(), Some(b' ' | b'\t'));

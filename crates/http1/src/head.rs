@@ -246,7 +246,7 @@ impl RequestHead {
         self.body != BodyLength::NONE
     }
 
-    /// What it expects before it sends its body. Of HTTP/1.0 and of a request without a body nothing is expected.
+    /// What the client waits for before it sends the body. With HTTP/1.0, or without a body, it waits for nothing.
     #[must_use]
     pub fn expect(&self) -> Expect {
         self.expect
@@ -486,7 +486,7 @@ impl RequestLine {
 }
 
 impl RequestLine {
-    /// A line as nearly all clients write it; `None`: it is left to [`Self::read`] to say what is wrong.
+    /// Reads a line as nearly all clients write it. `None`: [`Self::read`] must read the line, or tell the mistake.
     fn plain(bytes: &[u8]) -> Option<RequestLine> {
         let space = bytes.iter().position(|byte| !is_token(*byte))?;
         let (method, rest) = bytes.split_at(space);
@@ -598,7 +598,7 @@ fn authority(target: &[u8]) -> Option<Range<usize>> {
         })?
         .len();
     let rest = &target[scheme..];
-    // A fragment behind it is part of it, and wrong there (RFC 9112 §3.2.2).
+    // If a fragment follows, it becomes part of the authority, where it is a mistake (RFC 9112 §3.2.2).
     let ends = |byte: &u8| matches!(byte, b'/' | b'?');
     Some(scheme..scheme + rest.iter().position(ends).unwrap_or(rest.len()))
 }

@@ -1,8 +1,8 @@
 //! HTTP/1.1 (RFC 9112) without I/O: both sides of the protocol as bytes in, events and bytes out.
 //!
-//! [`server`] reads requests and writes responses, [`client`] writes requests and reads responses. Decoders take what has
-//! come so far and give [`Event`]s: a head, pieces of the body as slices of the input, the end. Encoders append to a buffer.
-//! Nothing here owns a socket, reads a clock or waits.
+//! [`server`] reads requests and writes responses, [`client`] writes requests and reads responses. Decoders take the
+//! bytes that have arrived and give [`Event`]s: a head, pieces of the body as slices of the input, the end. Encoders
+//! append to a buffer. Nothing here owns a socket, reads a clock or waits.
 //!
 //! # Heads
 //!
@@ -12,7 +12,8 @@
 //!
 //! # What is refused
 //!
-//! A message that two programs could read in two ways is refused, since one of the two may stand in front of the other.
+//! A message that two programs could read in two ways is refused: one of these programs may be a proxy in front of the
+//! other.
 //!
 //! | what | here | RFC 9112 |
 //! |---|---|---|

@@ -50,8 +50,8 @@ impl Decoder {
 
     /// Reads on. None: more bytes are needed, or the request is whole and waits for [`restart`](Self::restart).
     ///
-    /// Bytes that are used are taken from the input. Those of a head that is not whole stay there: give them again, with
-    /// more behind them. The head is in `head` from [`Event::Head`] on.
+    /// Used bytes are removed from the input. The bytes of an incomplete head stay there: call this again when more
+    /// have arrived after them. The head is in `head` from [`Event::Head`] on.
     ///
     /// # Errors
     ///
@@ -141,8 +141,8 @@ impl From<&RequestHead> for ResponseTo {
 
 /// What the head of a response says about its body and the connection.
 ///
-/// `length` is that of the body, or of what GET would have got (HEAD, 304); None: it is not known. `keep` is false where
-/// the server wants to close the connection.
+/// `length` is the length of the body, or of the body that GET would have got (HEAD, 304). None: it is not known.
+/// `keep` is false where the server wants to close the connection.
 #[must_use]
 pub fn framing(
     request: impl Into<ResponseTo>,

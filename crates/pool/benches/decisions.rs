@@ -77,7 +77,7 @@ fn main() {
     }
     for waiting in [10, 1_000, 100_000] {
         let mut pool = pool(1);
-        // Each of another client, with a deadline, in one of three classes.
+        // Each request is of another client. It has a deadline, and one of three classes.
         let ticket = |turn: u64| Ticket {
             deadline: Micros(u64::MAX / 2 + turn),
             priority: (turn % 3) as i16,
@@ -116,7 +116,7 @@ fn pool(workers: u32) -> Pool {
         maxconn: workers as usize,
         max_queue: 1_000_000,
         timeout: Micros::MAX,
-        // What is measured is no overload: the clock runs a microsecond a turn.
+        // The pool must not see an overload: the clock advances by a microsecond a turn.
         order: Order::Fifo,
         ..Limits::USUAL
     });

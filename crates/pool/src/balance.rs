@@ -571,7 +571,7 @@ impl Balancer {
         Some(index)
     }
 
-    /// The one with the fewest requests for its weight; among equals the one that was chosen longest ago.
+    /// The server with the fewest requests for its weight. Among equals: the server that was chosen longest ago.
     fn least_busy(&self, now: Micros, candidates: &[u32]) -> Option<u32> {
         let order = |index: &u32| {
             let server = self.get(ServerId(*index))?;

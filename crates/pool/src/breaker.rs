@@ -26,8 +26,8 @@ pub struct BreakerRules {
 /// # States and events
 ///
 /// **Closed**: all calls are made. **Open**: no call is made until the pause is over. **HalfOpen**: one call, the
-/// **probe**, tests the origin, and no other is made. The caller asks before each call ([`ask`](Self::ask)) and
-/// reports how it ended ([`ended`](Self::ended)) in every case, also if its own caller left.
+/// **probe**, tests the origin, and no other is made. The caller asks before each call ([`ask`](Self::ask)) and reports
+/// the end of each call ([`ended`](Self::ended)), even if the script that made the call has left.
 ///
 /// | event | Closed | Open, pausing | Open, pause over | HalfOpen |
 /// |---|---|---|---|---|
@@ -235,13 +235,13 @@ impl Breaker {
                 None
             }
             (State::Closed, Outcome::Failure) => {
-                // Otherwise another call has succeeded since it began.
+                // If the numbers differ, another call has succeeded since this one began.
                 let counts = u32::from(attempt.number == self.number);
                 self.row = self.row.saturating_add(counts);
                 self.count(1);
                 self.is_too_much().then(|| self.open(now))
             }
-            // An attempt that is not old is a probe.
+            // Old attempts were handled above, so this one is a probe.
             (State::Open(outage) | State::HalfOpen(outage, ..), Outcome::Success) => {
                 Some(self.close(now, outage))
             }

@@ -350,7 +350,7 @@ impl Climb {
                     self.grow_blindly(now, waited, most);
                 }
             }
-            // So slow that the load differs from the measured one.
+            // If requests are this slow, the load is not the one that was measured.
             Search::Up { below: Some(other) } | Search::Hold { this: other, .. } => {
                 if waited >= 2 * other.time_for(self.window_size(level)) {
                     self.forget();

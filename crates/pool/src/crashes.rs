@@ -41,7 +41,7 @@ pub struct Suspect {
     last: Micros,
 }
 
-/// What has crashed workers of a pool recently.
+/// The scripts that have crashed workers of a pool recently.
 #[derive(Debug)]
 pub struct Crashes {
     rules: CrashRules,

@@ -155,7 +155,7 @@ impl Limiter {
             RequestEnd::Answered => {}
         }
         let busy = busy.min(MOST);
-        // A request that began with another limit met another queue.
+        // When this request began, the limit was different, and so was the queue.
         if begun.epoch != self.epoch {
             return;
         }
@@ -241,9 +241,9 @@ impl Limiter {
         };
         (self.now, self.base) = (Some(now), Some(base));
         let busy = window.sum_of_busy * ONE / window.count;
-        // The part of the present requests by which the time is longer.
+        // How many of the present requests wait, as the longer time tells.
         let waiting = busy - busy * power_of_minus(now - base.min(now)) / ONE;
-        // The estimate may be wrong by this much in either direction.
+        // The error of the estimate, upwards or downwards.
         let chance = (self.limit * ONE).isqrt() * 3 / 4;
         let used = window.most >= self.limit();
         if waiting > 2 * (ONE + chance) {

@@ -341,7 +341,8 @@ impl Overload {
             let pause = FIRST_PAUSE.0 << self.tries.min(8);
             self.try_at = now.after(Micros(pause.min(LAST_PAUSE.0)));
             self.trying_until = now.after(QUIET);
-            // Without losses, the clients may have come one after the other, and all of them may be here now.
+            // If no client has left so far, the clients may have come one after the other, and all of them may still
+            // wait.
             let step = if self.has_only_grown { 2 } else { 0 };
             let factor = 1 << (self.tries + step).min(8);
             self.factor = self.factor.max(factor).min(MOST_FACTOR);

@@ -53,7 +53,7 @@ impl Patience {
         if core::mem::take(&mut self.news) || self.known.is_some() {
             match self.find() {
                 Estimate::Patience(patience) => self.known = Some((patience, now)),
-                // The recent data does not confirm it, and there is no other data.
+                // The recent data contradicts the known value, and does not give another one.
                 Estimate::AtLeast(age) if self.get().is_some_and(|known| age > known) => {
                     self.known = None;
                 }

@@ -318,7 +318,7 @@ impl Pool {
         }
         let newcomer = waiting(ticket, now, now, start_by);
         match gives_way {
-            // Its flow may have been removed or moved.
+            // The request that gave way may have removed or moved the flow of the new one.
             Some(_) => self.queue.push(newcomer),
             None => self.queue.push_in(own, newcomer),
         }

@@ -62,7 +62,7 @@ impl ProcessorUse {
             .iter()
             .map(|worker| at.span.saturating_sub(at.wanted_by(worker)))
             .sum::<u64>();
-        // What is left of less than that is the error of the measurement.
+        // A smaller time may be only the error of the measurement.
         let waiting = match slept * 10 >= time {
             true => slept * 1_000 / (slept + cpu).max(1),
             false => 0,
@@ -85,7 +85,7 @@ impl Surroundings {
             return ran.saturating_add(delayed);
         }
         let crowd = self.crowd.map_or(1_000, |crowd| {
-            // The crowd of one moment may be half as large again over the time of the measurement.
+            // During the measurement, the crowd may have been larger by half than at this moment.
             u64::from(crowd.max(1_000)) * 3 / 2
         });
         ran.saturating_mul(crowd) / 1_000
@@ -118,7 +118,7 @@ mod tests {
         // Alone, and with as many neighbours as take nine tenths of the processors.
         assert_eq!(found(SPAN, Some(0), &at(2, 2)), (0, 0));
         assert_eq!(found(10_000, Some(90_000), &at(2, 2)), (900, 0));
-        // A script that computes for 2 ms of 30 when it is alone.
+        // Without neighbours this script computes for 2 of 30 ms.
         assert_eq!(found(6_666, Some(0), &at(2, 2)).1, 933);
         assert_eq!(found(2_083, Some(68_750), &at(2, 2)).1, 933);
         // Two were measured of eight.
@@ -132,7 +132,8 @@ mod tests {
             crowd: Some(crowd),
             ..at(2, 2)
         };
-        // Ten processes for each processor, and this one runs for a tenth of the time: it computes.
+        // There are ten processes for each processor, and this one runs for a tenth of the time. So it computes all the
+        // time.
         assert_eq!(found(10_000, None, &crowd(10_000)).1, 0);
         assert_eq!(found(70_000, None, &crowd(0)).1, 0);
         // It runs far less.

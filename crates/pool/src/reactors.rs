@@ -204,7 +204,7 @@ impl ReactorScaler {
             return more.min(self.running.saturating_add(idle)).min(self.most);
         }
         self.full_looks = 0;
-        // Fewer need less for the same work.
+        // Fewer reactors need less processor time for the same work.
         let (needed, hurry) = match idle < SCARCE {
             true => (needed(total - total / 6, SATURATED), HURRY),
             false => (needed(total, ENOUGH), PATIENCE),
@@ -268,7 +268,7 @@ impl ReactorScaler {
             let factor = WHOLE + mean / 2 - busy(index) / 2;
             *weight = (*weight * factor / WHOLE).clamp(LEAST_WEIGHT, MOST_WEIGHT);
         }
-        // Without this all of them would slowly reach a limit.
+        // The sum of the weights stays the same. Otherwise all weights would slowly reach a limit.
         let sum: u32 = self.weights.iter().sum();
         for weight in &mut self.weights {
             let scaled = u64::from(*weight) * u64::from(USUAL_WEIGHT) * running as u64;

@@ -121,7 +121,7 @@ pub struct MemoryView {
 pub struct ScalerStats {
     /// Requested workers that have not started yet.
     pub starting: usize,
-    /// How many workers there should be now, as far as is known, regardless of limits.
+    /// How many workers there should be now, regardless of limits. The pool knows this only roughly.
     pub wanted: usize,
     /// The present maximum: `max_children`, or less in `Auto`.
     pub limit: usize,
@@ -515,7 +515,7 @@ impl Scaler {
     fn missing(&self, view: &View, waiting: usize) -> usize {
         let fresh_free = view.free - view.outdated_free;
         let fresh = fresh_free + view.busy - view.outdated_busy - view.retiring;
-        // Those that are kept for others count as busy.
+        // Workers that are kept for other requests count as busy.
         let coming = fresh_free.saturating_sub(view.kept) + self.starting;
         match self.scaling.mode {
             Mode::Static => (self.scaling.max_children).saturating_sub(fresh + self.starting),
@@ -680,7 +680,7 @@ impl Scaler {
         let most = leaving::idle_at_once(view.free + view.busy);
         let room = most.saturating_sub(view.leaving);
         if room == 0 {
-            // It looks again when one of them has ended.
+            // The scaler looks again when one of the leaving workers has ended.
             return 0;
         }
         let limit = Micros(now.0 - timeout.0);

@@ -459,7 +459,7 @@ mod tests {
                 false => host.clone(),
             };
             prop_assert_eq!(unambiguous(&again), Ok((host.clone(), None)));
-            // And a server finds the same host in it, whose port is the one that was read.
+            // A server that reads the same text finds the same host and port.
             let name = host_name(written.as_bytes()).expect("a valid host");
             if !written.starts_with('[') {
                 prop_assert_eq!(&*name, host.as_bytes());

@@ -42,7 +42,7 @@ pub fn weak_tag(tag: &[u8]) -> Option<Vec<u8>> {
     tag.starts_with(b"\"").then(|| [b"W/", tag].concat())
 }
 
-/// The tag of a compressed file: that of the original with the coding's name, `"abc-zstd"`.
+/// The tag of a compressed file: the original's tag and the name of the coding, `"abc-zstd"`.
 #[must_use]
 pub fn suffixed_tag(tag: &[u8], coding: Coding) -> Vec<u8> {
     let opaque = tag.strip_suffix(b"\"").unwrap_or(tag);

@@ -55,7 +55,7 @@ fn element_end(text: &[u8]) -> usize {
         if may_quote {
             match quoted_end(&text[at..]) {
                 Some(length) => at += length,
-                // No later quotation mark has a second one either, so the search happens only once.
+                // This quotation mark is never closed. Neither is any later one, so the search happens only once.
                 None => may_quote = false,
             }
         }
@@ -148,7 +148,7 @@ mod tests {
             }
             for element in elements(value.as_bytes()) {
                 prop_assert!(!element.is_empty() && element.trim_ascii() == element);
-                // Read again it is the same, unless white space was all that made its end an escape.
+                // An element has a comma only if it also has a quotation mark.
                 prop_assert!(!element.contains(&b',') || element.contains(&b'"'));
             }
         }

@@ -54,7 +54,7 @@ impl XForwarded<'_> {
             }
             proxies += 1;
         }
-        // If each proxy has appended its own, the client's is at the same place as its address.
+        // If each proxy has appended its own value, the client's value is at the same place as the client's address.
         client.is_https = from_right(&self.protos, proxies).and_then(is_https);
         let host = from_right(&self.hosts, proxies);
         client.host = host.filter(|host| is_host(host)).map(<[u8]>::to_vec);
@@ -219,7 +219,7 @@ fn value(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
             .iter()
             .position(|byte| !is_token(*byte) && *byte != b':');
         let (token, rest) = text.split_at(end.unwrap_or(text.len()));
-        // A bare colon is not allowed (RFC 7239 §4), but what is meant is clear.
+        // A colon outside of quotation marks is not allowed (RFC 7239 §4), but its meaning is clear.
         return (!token.is_empty()).then_some((Cow::Borrowed(token), rest));
     };
     let mut plain = Vec::new();
@@ -392,7 +392,7 @@ mod tests {
                 );
             }
         }
-        // The proxy passes on what the client has said of the host.
+        // The proxy passes on the host that the client has named.
         let host = r#"for=192.0.2.1;host="a,for=6.6.6.6;x=\"";proto=https"#;
         assert_eq!(rfc(&[host]).0, "192.0.2.1");
     }

@@ -110,7 +110,7 @@ fn segments(decoded: &[u8]) -> impl Iterator<Item = (&[u8], u8)> {
     })
 }
 
-/// Encodes a normalised path for a URL: safe in a `Location`, whatever bytes its names have.
+/// Encodes a normalised path for a URL. The result is safe in `Location`, with any bytes in the names.
 pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     for &byte in path {
         // RFC 3986 §3.3: pchar and the slash.

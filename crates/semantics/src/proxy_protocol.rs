@@ -53,7 +53,7 @@ pub struct Progress {
 /// Reads one header, however its bytes are cut.
 #[derive(Debug, Clone)]
 pub struct Parser {
-    /// What has come, without the TLVs.
+    /// The part of the header that has arrived, without the TLVs.
     kept: [u8; LINE],
     len: usize,
     /// Bytes of this header that were not kept.

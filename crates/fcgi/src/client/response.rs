@@ -41,7 +41,7 @@ pub enum Event<'i> {
 /// A management record whose type FastCGI 1.0 does not define.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Extension {
-    /// Its type; above those of FastCGI 1.0.
+    /// Its type. The number is higher than the types of FastCGI 1.0.
     pub kind: u8,
     len: u8,
     bytes: [u8; MAX_EXTENSION],
@@ -90,13 +90,13 @@ pub struct ResponseDecoder {
     stderr_ended: bool,
     ended: bool,
     failed: Option<ProtocolError>,
-    /// Whether records of types above those of FastCGI 1.0 are accepted.
+    /// Whether records are accepted whose type is not of FastCGI 1.0.
     extensions: bool,
     /// Set while a management record arrives in pieces, which is rare.
     pieces: Option<Box<Pieces>>,
 }
 
-/// What has arrived of a management record.
+/// The part of a management record that has arrived.
 #[derive(Clone, Debug)]
 enum Pieces {
     Values(nv::Decoder),
@@ -367,7 +367,7 @@ impl ResponseDecoder {
             return None;
         };
         let have = usize::from(extension.len);
-        // `open_extension` has seen that it fits.
+        // `open_extension` has checked that the content fits.
         extension.bytes[have..have + piece.len()].copy_from_slice(piece);
         extension.len += piece.len() as u8;
         (self.frame.content_left() == 0).then_some(Event::Extension(*extension))

@@ -61,7 +61,7 @@ pub enum Event<'i> {
 
 /// Decodes a client's records, from pieces of any size, for an application that works on one request at a time.
 ///
-/// Bodies are slices of the input. What is held is a request's parameters, up to [`Limits`], or a management record
+/// Bodies are slices of the input. The decoder stores a request's parameters, up to [`Limits`], or a management record
 /// of at most [`MAX_MANAGEMENT`] bytes, and at most eight bytes of a header or fixed body.
 ///
 /// A request is active from [`Event::Begin`] until the application ends it with [`end_request`](Self::end_request).
@@ -133,8 +133,8 @@ impl RequestDecoder {
         event
     }
 
-    /// The application has ended the active request, in whatever state it was. The rest that the client still sends
-    /// of it is skipped, until the next request begins.
+    /// The application has ended the active request, in any state. Further records of this request are skipped, until
+    /// the next request begins.
     pub fn end_request(&mut self) {
         self.active = None;
         self.params.clear();
@@ -294,7 +294,7 @@ impl Active {
         let unexpected = ProtocolError::UnexpectedType(kind as u8);
         let (body, ended, end) = match kind {
             RecordType::Params => (Body::Params, &mut self.params_ended, None),
-            // Whatever an application does with a body, it needs the parameters first.
+            // An application cannot use a body before it has the parameters.
             _ if kind != RecordType::AbortRequest && !self.params_ended => return Err(unexpected),
             RecordType::Stdin => (Body::Stdin, &mut self.stdin_ended, Some(Event::StdinEnd)),
             RecordType::Data if self.role == Role::Filter => {

@@ -274,7 +274,7 @@ impl Talk {
         }
     }
 
-    /// Delivers everything and ends what is open.
+    /// Delivers all bytes and ends all open requests.
     fn finish(mut self) {
         self.end_body();
         self.deliver_to_application(usize::MAX / 2);

@@ -199,7 +199,7 @@ fn requests_of_a_session_that_has_enough_are_passed_by_and_not_forgotten() {
     assert_eq!(queue.place_in(0, (Some(flow), false), false), 3);
     assert_eq!(queue.place_in(0, (Some(flow), true), false), 5);
     assert_eq!(next(&mut queue, &[1]), Some(3));
-    // It has less again: it is older.
+    // The flow has less than its share again, and its request is older.
     assert_eq!(next(&mut queue, &[]), Some(1));
     assert_eq!(next(&mut queue, &[1]), Some(5));
     // Nobody else waits.

@@ -29,7 +29,7 @@ impl Scaler {
         }
     }
 
-    /// Does what is due in this second. Returns how many spare workers are missing.
+    /// Does this second's work. Returns how many spare workers are missing.
     pub(super) fn maintain(&mut self, now: Micros, view: &View, waiting: usize) -> usize {
         let Mode::Dynamic {
             min_spare,
@@ -75,7 +75,7 @@ impl Scaler {
         }
     }
 
-    /// So many workers were requested: they replace those that have ended.
+    /// This number of workers was requested. They replace workers that have ended.
     pub(super) fn replaced(&mut self, count: usize) {
         if let Some(maintenance) = &mut self.maintenance {
             maintenance.replaces = maintenance.replaces.saturating_sub(count);

@@ -236,7 +236,7 @@ fn calls_that_began_before_the_last_change_change_nothing() {
                 assert_eq!(breaker.ended(Micros(now), attempt, outcome), None);
                 assert_eq!(breaker.state(Micros(now)), before);
             }
-            // They do not count beside new calls either.
+            // Old calls do not count as failures in a row with new calls either.
             if now > 4 * SECOND {
                 assert_eq!(call(&mut breaker, now, Outcome::Failure), None);
                 assert_eq!(call(&mut breaker, now, Outcome::Failure), None);
@@ -620,8 +620,8 @@ fn an_origin_that_goes_down_for_a_minute_is_left_alone_and_taken_back() {
             let figures = outage(seed, silent);
             let case = format!("seed {seed}, silent {silent}: {figures:?}");
             assert_eq!(figures.most_probes_at_once, 1, "{case}");
-            // Ten in a row, after the last call that began before. If the origin is silent, 200 a second for five
-            // seconds.
+            // Ten failures in a row open the breaker. If the origin is silent, 200 calls a second have begun in the
+            // five seconds before.
             let most = if silent { 1_200 } else { 60 };
             assert!(figures.bad <= most, "{case}");
             // Pauses of 1, 2, 4, 8, 10, 10, 10, 10 s; the callers of some probes leave.
@@ -670,7 +670,7 @@ fn an_origin_that_answers_half_of_the_calls_is_called_on() {
     assert!(fast.good > 30_000 && fast.good > fast.refused, "{fast:?}");
     let slow = shares(500, 5 * SECOND, 20);
     assert!(slow.good > 1_800 && slow.refused == 0, "{slow:?}");
-    // Nearly all calls time out after a minute: successes end earlier, and interrupt the rows of failures.
+    // Nearly all calls time out after a minute: successful calls end earlier, so failures are seldom in a row.
     let timeouts = shares(950, 60 * SECOND, 50);
     assert!(timeouts.refused > 50 * timeouts.bad, "{timeouts:?}");
 }

@@ -1,5 +1,5 @@
-//! `auto` beside other programs that compute, of every size: what scripts do decides about the number of workers, not
-//! what is left of the machine.
+//! `auto` beside other programs that compute, few or many. The number of workers depends on what scripts do, not on how
+//! idle the machine is.
 
 use weir_pool::{Limits, Micros};
 

@@ -85,9 +85,9 @@ fn no_second_at_the_start_of_lasting_overload_is_lost() {
                     let wasted = wasted.filter(|at| (from..until).contains(at)).count() as u64;
                     (good, wasted)
                 };
-                // If only a few more come than can be served, it takes longer to be sure.
+                // If the overload is small, it takes the pool longer to recognize it.
                 let (of_a_second, of_five) = if percent < 150 { (30, 10) } else { (7, 5) };
-                // The requests from which the pool learns, and those that run meanwhile.
+                // The requests from which the pool learns, and the requests that run meanwhile.
                 let learning = 16 + 2 * u64::from(workers);
                 for second in 0..20 {
                     let (good, wasted) = done(second, 1);

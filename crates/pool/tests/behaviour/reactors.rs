@@ -144,7 +144,7 @@ fn a_reactor_that_others_need_more_goes_within_a_second() {
     assert_eq!(world.scaler.running(), 1);
     world.run(600 * SECOND, |_| 900);
     assert_eq!(world.changes.len(), 2, "{:?}", world.changes);
-    // Two full reactors do more than one, whoever else wants their processors.
+    // Two full reactors do more than one, even if other programs want the processors.
     world.idle = Some(900);
     world.run(world.now + 2 * SECOND, |_| 1_800);
     world.idle = Some(0);
@@ -319,7 +319,7 @@ fn noise_moves_few_connections() {
         }
         assert_eq!(scaler.running(), 2);
     }
-    // In 2,000 s of 64 busy connections.
+    // The limit is for 2,000 s with 64 busy connections.
     assert!(moved < 1_000, "{moved}");
 }
 

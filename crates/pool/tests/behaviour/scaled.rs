@@ -19,7 +19,7 @@ pub(crate) struct Scaled {
     generation: u32,
     /// There may be more workers than `max_children`, because it was lowered.
     lowered_from: usize,
-    /// What is left of the spawn rate: once without counting the first workers, once with them.
+    /// The rest of the spawn rate, without the first workers and with them.
     tokens: Tokens,
     strict_tokens: Tokens,
     counts: Counts,

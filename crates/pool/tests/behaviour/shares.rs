@@ -42,10 +42,11 @@ fn one_visitor_whose_ten_requests_wait_for_a_lock_costs_the_others_no_refusal() 
         let (mine, others) = (&with[0], &with[1]);
         assert_eq!(others.refused.len() + others.left.len(), 0);
         assert_eq!(others.answers.len() as u64, others.came);
-        // They wait at most for the end of one of its scripts: it may have all workers while no other client waits.
+        // Other clients wait at most for the end of one script of this session. The session may have all workers while
+        // no other client waits.
         let longest = others.longest_wait(0, u64::MAX);
         assert!(longest <= script, "{longest}");
-        // It loses nothing, because it waits for its lock anyway.
+        // The session loses nothing, because its scripts would wait for its lock anyway.
         assert_eq!(mine.answers.len(), without[0].answers.len());
         // Without a limit, nearly every worker waits for the lock, again and again, and the others wait for the
         // workers.
@@ -95,8 +96,8 @@ fn one_session_whose_ten_requests_wait_for_its_lock_costs_other_visitors_of_its_
     assert!(without[1].refused.len() > 100, "told apart by nothing");
 }
 
-/// Somebody who sends another cookie with each request gets what he gets without cookies: neither others of his address
-/// nor other addresses have less.
+/// A client that sends a new cookie with each request gets as much as without cookies. Other clients, of this address
+/// and of other addresses, get no less.
 #[test]
 fn invented_sessions_bring_nobody_more_than_his_share() {
     let against = |stranger, visitor| {
@@ -129,7 +130,7 @@ fn invented_sessions_bring_nobody_more_than_his_share() {
             "{visitor:?}: {answers:?}"
         );
     }
-    // One of the same address: all of its requests are equal.
+    // A client with the same address. All requests of this address are treated alike.
     let [invented, honest] =
         [Who::EachOf(1), Who::One(1)].map(|stranger| against(stranger, Who::Session(1, 7)));
     let answers = [&invented, &honest].map(|outcome| outcome[1].answers.len());
@@ -276,7 +277,7 @@ fn a_proxy_with_many_visitors_has_what_the_others_leave() {
     };
     let (alone, _) = answers(&[through_proxy]);
     let (beside, longest) = answers(&[through_proxy, direct]);
-    // Eight workers, fifty a second each; the others take ten a second of that.
+    // Eight workers serve 50 requests a second each. The other clients send 10 a second.
     assert!(alone >= 7_900, "{alone}");
     assert!(beside >= alone - 250, "{beside} of {alone}");
     assert!(longest <= 20 * MILLISECOND, "{longest}");

@@ -259,7 +259,7 @@ fn any_plan(seed: u64) -> Plan {
         let at = one_of(&[4_000_000, 10_000_000]);
         plan.changes.push((at, any_scaling(&mut random, cores)));
     }
-    // By then the crashes are over, and the longest pause too.
+    // At that time the crashes and the longest pause are over.
     plan.calm_from = 20_000_000;
     plan.until = until + 5_000_000;
     plan

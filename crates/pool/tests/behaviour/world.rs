@@ -46,11 +46,11 @@ pub(crate) struct Course {
     pub(crate) death_chance: u64,
     /// Mean time until a dead worker is replaced.
     pub(crate) restart: u64,
-    /// Mean time between the deaths of one worker, whatever it is doing; 0: never.
+    /// Mean time between the deaths of one worker, busy or idle; 0: never.
     pub(crate) murder_every: u64,
     /// Mean time between the deaths of all workers at once; 0: never.
     pub(crate) disaster_every: u64,
-    /// Mean time between withdrawals of one or several workers, whatever they are doing; 0: never.
+    /// Mean time between withdrawals of workers, busy or idle; 0: never.
     pub(crate) retire_every: u64,
     /// Mean time between changes of the limits; 0: never.
     pub(crate) reload_every: u64,
