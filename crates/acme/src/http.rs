@@ -162,7 +162,7 @@ fn issuers(body: &[u8]) -> Option<Vec<String>> {
     let mut challenges = authorization["challenges"].as_array()?.iter();
     let names = challenges.find_map(|challenge| challenge[KEY].as_array())?;
     let names = names.iter().filter_map(Value::as_str);
-    // They become a part of a record, between other parts.
+    // The names become a part of a record, between other parts.
     let is_name = |name: &&str| {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
         (1..=253).contains(&name.len()) && name.bytes().all(fits)

@@ -59,7 +59,7 @@ impl Lock {
             Err(_) => {}
         }
         let Some(before) = read(path)? else {
-            // It has just ended: the next attempt takes it.
+            // The other lock has just ended. The next attempt gets a lock.
             return Ok(false);
         };
         let (token, life) = parse(&before.0);
@@ -297,7 +297,7 @@ mod tests {
             fs::write(&path, text).expect("a file");
             assert!(take(&path).is_some(), "{text:?}");
         }
-        // Earlier versions wrote when the lock ends instead of its life.
+        // Earlier versions wrote the time at which the lock ends, instead of its duration.
         fs::write(&path, "abc 1795413600 7\n").expect("a file");
         age(&path, 3601);
         assert!(take(&path).is_some());

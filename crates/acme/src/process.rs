@@ -152,7 +152,7 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                 ToAcme::WhenToRenew { number, known_by } => {
                     let desk = desk.clone();
                     tokio::task::spawn_local(async move {
-                        // An authority that does not say it is not asked again soon.
+                        // An authority that does not name a time is not asked again soon.
                         let message = desk.when_to_renew(number, known_by).await;
                         desk.tell_time();
                         if let Ok(message) = message {
@@ -206,7 +206,7 @@ struct Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        // What an authority says is shown to people: one line, and not too long.
+        // People read an authority's text: it becomes one line, and is cut if it is long.
         let message: String = error.to_string().chars().take(500).collect();
         let is_busy = matches!(&error, Error::Api(problem) if problem.status.is_some_and(|status| status >= 500));
         Failure {
@@ -494,7 +494,7 @@ impl Desk {
                     .iter_mut()
                     .find(|(same, _): &&mut (String, String)| *same == record.0)
                 {
-                    // The one for the name with a star is for the name itself too.
+                    // The record for the name with a star is also for the name itself.
                     if record.1.len() > same.1.len() {
                         *same = record;
                     }
@@ -595,7 +595,8 @@ async fn begin(
     if let Some((key, serial)) = &wanted.replaces {
         let replaces = CertificateIdentifier::new((&**key).into(), (&**serial).into());
         let order = || new().replaces(replaces.clone());
-        // An authority that does not know it, or has another order for it, takes the order without it (RFC 9773 §5).
+        // If the authority does not know the replaced certificate, or has another order for it, the order is sent
+        // without it (RFC 9773 §5).
         match patiently!(account.new_order(&order())) {
             Err(error) if is_limit(&error) => return Err(error),
             Err(_) => {}

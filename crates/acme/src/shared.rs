@@ -82,7 +82,7 @@ impl SharedChallenges {
                     self.known.insert(name, answer);
                     has_changed = true;
                 }
-                // It was left by a node that was killed.
+                // A node that was killed has left this file.
                 None if is_old(&path) => drop(fs::remove_file(&path)),
                 None => {}
             }

@@ -366,7 +366,7 @@ mod tests {
                 draft
             };
             install_pair(draft(&key, "old"), draft(&chain, "old")).expect("installed");
-            // The steps of a process that is killed after one of them.
+            // The process may be killed after any of these steps.
             draft(&key, "new").install_at(&next(&key)).expect("written");
             if step > 0 {
                 let written = draft(&chain, "new").install_at(&next(&chain));

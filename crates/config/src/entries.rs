@@ -493,7 +493,7 @@ mod tests {
             )
         };
         for row in rows::all().filter(added) {
-            // What is written would be added to it.
+            // The values of the file would be added to the default.
             assert!(default_of(row).is_none(), "{} has a default", row.name);
         }
     }

@@ -105,7 +105,8 @@ pub fn folder_toml(folder: &Folder) -> String {
         FolderRuntime::Cgi(program) => {
             line("runtime = \"command\"");
             // Do not set cgi.fix_pathinfo=0, with which PHP runs PATH_TRANSLATED and not SCRIPT_FILENAME, and do not
-            // set discard_path, which breaks PHP_SELF. The script exists, so PHP has nothing to fix.
+            // set discard_path, which breaks PHP_SELF. The gateway has checked that the script exists, so PHP corrects
+            // nothing.
             line(&format!("command = [{}]", quote(program)));
             // A worker of weir is one permanent process: php-cgi must neither fork nor exit by itself.
             line("env = { PHP_FCGI_CHILDREN = \"0\", PHP_FCGI_MAX_REQUESTS = \"0\" }");
@@ -131,7 +132,7 @@ fn has_public(folder: &Folder) -> bool {
 
 /// The listeners: `web`, `web2`, …, and with domains `https`, `https2`, ….
 fn listeners(folder: &Folder, line: &mut impl FnMut(&str)) {
-    // Addresses of this machine in its networks are reached from there.
+    // If a domain is an address of this machine in a network, other machines of that network use it.
     let inner = |domain: &String| domain.trim_matches(['[', ']']).parse::<IpAddr>().ok();
     let is_reached = |address: IpAddr| !address.is_loopback();
     let everywhere = folder.domains.iter().filter_map(inner).any(is_reached);

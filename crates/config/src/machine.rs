@@ -518,8 +518,8 @@ impl Pass<'_> {
 
     fn logs(&mut self) {
         let log = &self.checked.config.log;
-        // Without a setting of their own, calls are logged where requests are.
-        // By default it is beside the access log, which has the same folder.
+        // Calls without a log of their own are in the access log of requests. The default file is in the folder of the
+        // access log.
         let egress = match log.egress.folder() == log.access.folder() {
             true => &LogTarget::Off,
             false => &log.egress,

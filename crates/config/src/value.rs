@@ -594,7 +594,7 @@ impl Reader<'_> {
                     fine &= self.php_settings(&format!("{name}."), inner, settings);
                     continue;
                 }
-                // The only ones that PHP does not replace by the next of that name.
+                // These two settings may be given several times. Of all others PHP uses the last value.
                 DeValue::Array(list) if name == "extension" || name == "zend_extension" => {
                     let names: Option<Vec<_>> =
                         list.iter().map(|item| item.get_ref().as_str()).collect();

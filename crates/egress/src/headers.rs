@@ -126,8 +126,8 @@ where
         let is_left_out = match known {
             // RFC 9112 §6.3: the coding overrides the length.
             Some(Name::ContentLength) => has_body || is_chunked,
-            // It announces another address of the origin, but callers would use it as another
-            // address of weir.
+            // The header announces another address of the origin. Callers would believe that it is another address of
+            // weir.
             Some(Name::AltSvc) => true,
             None => name.eq_ignore_ascii_case(b"proxy-authentication-info"),
             Some(_) => false,

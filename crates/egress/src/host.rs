@@ -471,7 +471,7 @@ impl Hosts {
             let not_one = |what: &str| format!("set_headers: {name} {what}");
             let mut value = HeaderValue::from_bytes(&value)
                 .map_err(|_| not_one("has a value that is not allowed in a header"))?;
-            // So it is not logged, and not stored in HTTP/2's header tables.
+            // So the value is not logged, and not stored in HTTP/2's header tables.
             value.set_sensitive(true);
             let name = HeaderName::try_from(name).map_err(|_| not_one("is not a header name"))?;
             Ok((name, value))

@@ -74,7 +74,7 @@ impl connections::Outgoing for Outgoing<'_> {
         headers.remove(HOST);
         headers.remove(CONNECTION);
         for (name, _) in &self.host.set_headers {
-            // So it is not stored in the header tables.
+            // So the value is not stored in the header tables.
             if let Some(value) = headers.get_mut(name) {
                 value.set_sensitive(true);
             }

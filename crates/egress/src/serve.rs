@@ -167,7 +167,7 @@ pub(crate) async fn sweep(egress: Arc<Egress>) {
 /// Wakes a connection if its time is over.
 fn look_at(state: &ConnState, now: u64) {
     if state.should_rest(now) {
-        // It has nothing to give back, and need not be looked at before it is closed.
+        // The connection has no memory to give back, and need not be checked until it is closed.
         state.park();
     }
     if state.overdue(now) {

@@ -142,7 +142,7 @@ async fn pass(
     loop {
         let bytes = match from.read(&mut buffer).await {
             Ok(0) => {
-                // Who takes nothing more need not be told.
+                // This fails if the other side has already closed. Then it need not learn of the end.
                 let _ = to.shutdown().await;
                 return End::Over;
             }

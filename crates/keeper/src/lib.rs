@@ -67,7 +67,7 @@ impl<'a> Keeper<'a> {
         let Some(ToKeeper::Become(who)) = next(control)? else {
             return Err("the manager did not say first which user to become".into());
         };
-        // What a library opens or asks for once, it does now.
+        // Libraries open some files at their first use. They do so now, before the sandbox.
         weir_tls::collect_noise()?;
         let _ = SystemTime::now();
         if let Some(who) = who {
@@ -117,7 +117,8 @@ impl<'a> Keeper<'a> {
                 ToKeeper::Serve(socket) => {
                     let keys = self.keys.clone();
                     let thread = std::thread::Builder::new().name("weir-signer".into());
-                    // A reactor without a thread would never get a signature. The manager starts a keeper anew.
+                    // A reactor without a thread would never get a signature. So this keeper ends, and the manager
+                    // starts another one.
                     thread
                         .stack_size(STACK)
                         .spawn(move || keys.serve(&socket))

@@ -145,7 +145,7 @@ fn files_decide(nsswitch: &str) -> bool {
         let mut words = line.split_whitespace();
         words.next() == Some("files") && words.all(|word| word == "systemd")
     };
-    // Without a line, the C library has a default of its own.
+    // If the file has no such line, the C library uses its default.
     places("passwd").is_some_and(decide)
         && places("group").is_some_and(decide)
         && places("initgroups").is_none_or(decide)

@@ -323,7 +323,7 @@ mod tests {
             found.starts_with("warn: ") && found.contains("16 sockets take 256"),
             "{found}"
         );
-        // Several sockets together have that length, so no client has to wait.
+        // Several sockets together have a queue of this length, so no client has to wait.
         let kernel = Kernel {
             somaxconn: Some(128),
             ..WELL

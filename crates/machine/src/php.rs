@@ -54,7 +54,7 @@ pub const PROTOCOL: u32 = 8;
 /// The problem, and how to fix it.
 pub fn check_build(path: &Path) -> Result<(), (String, String)> {
     let Ok(file) = fs::File::open(path) else {
-        // The start reports why it cannot be read.
+        // The start of weir reports why the file cannot be read.
         return Ok(());
     };
     let mut bytes = Vec::new();
@@ -356,7 +356,7 @@ fn candidates(folders: &[PathBuf], build: &str) -> Vec<PathBuf> {
     for kind in ["php-fpm", "php-cgi", "php"] {
         if let Some((_, version)) = known {
             names.push(format!("{kind}{version}"));
-            // Where weir has taken the name of php-fpm (dpkg-divert(1)).
+            // If weir is installed under the name of php-fpm (dpkg-divert(1)).
             names.push(format!("{kind}{version}.distrib"));
             names.push(format!("{kind}{}", version.replace('.', "")));
         }

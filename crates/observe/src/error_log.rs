@@ -123,7 +123,7 @@ pub fn write_behind(target: Target) -> io::Result<()> {
 pub fn write_to_syslog(socket: OwnedFd, config: &weir_config::Log) -> io::Result<()> {
     let Some(log) = LOG.get() else { return Ok(()) };
     let pid = match config.error_format {
-        // All messages of PHP-FPM come from its master process: here the manager, whose child this is.
+        // All messages of PHP-FPM come from its master process: here the manager, the parent of this process.
         ErrorFormat::Fpm if log.role != "manager" => parent_id(),
         _ => std::process::id(),
     };

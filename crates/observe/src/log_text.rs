@@ -138,7 +138,7 @@ pub fn put_escaped(value: &[u8], out: &mut Vec<u8>) {
 /// Whether [`put_escaped`] would change `value`.
 pub(crate) fn needs_escape(value: &[u8]) -> bool {
     let Some(last) = value.last_chunk::<8>() else {
-        // Too short for a piece: what is missing are spaces.
+        // The rest is shorter than a piece, so spaces fill the piece.
         let put = |bytes: u64, byte: &u8| bytes << 8 | u64::from(*byte);
         return has_escaped(value.iter().fold(u64::MAX / 255 * 0x20, put));
     };

@@ -48,7 +48,7 @@ pub fn pools(config: &Config, given: Vec<(u16, OwnedFd)>) -> Result<Vec<Option<P
         };
         let sink = Sink::start(&name, Target::Fd(file), Options::default())
             .map_err(|error| format!("cannot write the {name}: {error}"))?;
-        // The manager asks the workers for it in the same cases.
+        // The manager asks the workers for these figures in the same cases.
         let from_worker = pool.php().is_some() && config.is_in_place_of_fpm(PoolId(index));
         logs[index] = Some(PoolLog::new(pool, from_worker, sink));
     }

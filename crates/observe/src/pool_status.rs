@@ -536,7 +536,7 @@ fn put_metrics(status: &PoolStatus, now: SystemTime, out: &mut Vec<u8>) {
             format!("# TYPE phpfpm_{name} {kind}\n"),
         ];
         if name == "listen_queue_length" {
-            // PHP-FPM has these two in the other order.
+            // PHP-FPM has these two fields in the reverse order.
             about.reverse();
         }
         out.extend_from_slice(format!("{}phpfpm_{name} {value}\n", about.concat()).as_bytes());

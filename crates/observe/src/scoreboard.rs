@@ -317,7 +317,7 @@ impl WorkerScore {
                 return activity;
             }
             if attempt > ATTEMPTS / 2 {
-                // Its writer may wait for a processor.
+                // The writer may be waiting for a processor.
                 thread::yield_now();
             }
         }
@@ -402,7 +402,7 @@ fn put_words<'s>(text: &[u8], space: &'s [AtomicU64]) -> &'s [AtomicU64] {
         return left;
     };
     let word = match text.last_chunk::<WORD>() {
-        // The first of these bytes are in the word before.
+        // The first of these bytes are in the previous word.
         Some(last) => u64::from_le_bytes(*last) >> (8 * (WORD - rest.len())),
         None => (rest.iter().rev()).fold(0, |word, byte| word << 8 | u64::from(*byte)),
     };
@@ -512,7 +512,7 @@ mod tests {
             assert_eq!((score.works(), score.asker()), (None, None));
             assert_eq!(score.status().request, RequestStatus::default());
         }
-        // Other tests of this process have some, too.
+        // Other tests of this process have rows, too.
         assert!(SPARE.lock().unwrap().len() < 100);
     }
 

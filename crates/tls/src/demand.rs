@@ -101,7 +101,8 @@ impl Demand {
         let Some(waiting) = state.waiting.get_mut(name) else {
             return Verdict::Refused;
         };
-        // A message that was lost, or a manager that was replaced by a newer one, is made up for.
+        // The manager is told again after a while: the message may be lost, or a newer manager may have replaced the
+        // old one.
         let tells = !is_known || now >= waiting.told + TELL_AGAIN;
         if tells {
             waiting.told = now;
@@ -143,11 +144,11 @@ impl Demand {
         if state.refused.len() >= MOST_REFUSED {
             state.refused.retain(|_, until| now < *until);
         }
-        // The manager keeps them too: one that is asked for again costs a message.
+        // The manager keeps refused names, too. A name that is forgotten here costs only a message.
         if state.refused.len() >= MOST_REFUSED {
             state.refused.clear();
         }
-        // Handshakes that wait must find it when they are woken.
+        // Waiting handshakes must find the refusal when they are woken.
         let until = now + pause.max(SHORTEST_REFUSAL);
         state.refused.insert(name.into(), until);
         let Some(waiting) = state.waiting.remove(name) else {

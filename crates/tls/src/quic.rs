@@ -113,7 +113,7 @@ impl crypto::ServerConfig for Handshakes {
         params.write(&mut text);
         Box::new(Session {
             of: self,
-            // Others were refused by `initial_keys`.
+            // `initial_keys` has refused other versions.
             version: known(version).unwrap_or(Version::V1),
             state: State::Hello {
                 params: text,

@@ -225,7 +225,7 @@ impl Session {
                 self.process(&mut rest)
                     .and_then(|()| match rest.len() < before || was_new {
                         true => Ok(()),
-                        // rustls reads no further in what cannot be TLS.
+                        // rustls stops reading if the bytes cannot be TLS.
                         false => Err(Broken::Tls(
                             "the client sent something that is not TLS".into(),
                         )),
@@ -288,7 +288,7 @@ impl Session {
                 0
             }
             Ok(count) => count,
-            // Nothing is there. How a connection ends without TLS saying so, its socket tells.
+            // No bytes are there. If the connection ended without TLS's own message, the socket tells.
             Err(_) => 0,
         }
     }
@@ -394,7 +394,7 @@ impl Session {
         match signed {
             Signed::Accepted(Ok(connection)) => {
                 self.state = State::Open(*connection);
-                // The bytes behind the ClientHello.
+                // The bytes after the ClientHello.
                 self.go_on()
             }
             Signed::Accepted(Err((error, alert))) => Err(self.fail_with(&error, alert)),
@@ -477,7 +477,7 @@ impl Session {
         let processed = match self.certificate {
             // Only handshakes need a certificate.
             None => connection.process_new_packets(),
-            // What answers a second ClientHello is signed.
+            // The answer to a second ClientHello needs a signature.
             Some(_) if is_asked_again(connection) && self.server.signers.is_used() => {
                 return self.go_on_elsewhere();
             }

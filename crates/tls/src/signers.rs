@@ -280,7 +280,7 @@ fn ask(socket: &OwnedFd, question: &Question<'_>, limit: Instant) -> io::Result<
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             length => Answer::decode(&packet[..length]).ok_or(io::ErrorKind::InvalidData)?,
         };
-        // Another number is that of a question whose time was over.
+        // An answer with another number came too late, for an earlier question.
         if answer.number == question.number {
             return Ok(answer.signature.map(<[u8]>::to_vec));
         }
@@ -456,7 +456,7 @@ mod tests {
         let (ours, theirs) = message::pair().unwrap();
         signers.set(0, ours);
         let sign = |signers: &Arc<Signers>| signers.sign(3, SignatureScheme::ED25519, b"text");
-        // A handshake over TCP waits on the same channel.
+        // A handshake over TCP uses the same channel, and waits.
         let waiting = signers.clone();
         signers.threads.push(Box::new(move || drop(sign(&waiting))));
         let mut packet = [0; 256];
@@ -465,7 +465,8 @@ mod tests {
             Question::decode(&packet[..length]).unwrap().number
         };
         ask(&mut packet);
-        // This thread is like a reactor: its other connections wait, too. As long as threads that may wait do.
+        // This thread is like a reactor, whose other connections wait, too. Here they wait as long as with threads that
+        // only sign.
         let (begin, mut waited, mut longest) = (Instant::now(), Duration::ZERO, Duration::ZERO);
         while begin.elapsed() < LIMIT * 2 {
             let asked = Instant::now();
@@ -476,7 +477,7 @@ mod tests {
         }
         assert!(longest >= SHORT_LIMIT, "{longest:?}");
         assert!(waited < SHORT_LIMIT * 2, "{waited:?}");
-        // One that answers again is used again, when its silence is over.
+        // A keeper that answers again is used again, after the pause.
         let keeper = std::thread::spawn(move || {
             let mut packet = [0; 256];
             while let Ok((length @ 1.., _)) = message::receive(theirs.as_fd(), &mut packet, true) {

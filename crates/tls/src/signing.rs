@@ -125,14 +125,14 @@ impl Threads {
                     state.is_told = false;
                 }
                 Err(_) if state.is_told => {}
-                // The others do it. Without any, handshakes run into their time limit.
+                // The other threads sign. If there are none, handshakes fail at their time limit.
                 Err(error) => {
                     state.is_told = true;
                     log::error!("no thread for handshakes can be started: {error}");
                 }
             }
         }
-        // Those that work look at the queue before they wait. The one that is woken needs the lock.
+        // Busy threads look at the queue before they wait. The woken thread needs the lock.
         let is_awaited = state.idle > 0;
         drop(state);
         if is_awaited {

@@ -311,7 +311,7 @@ impl<B: RequestBody> Connections<B> {
     fn kept(self: &Arc<Self>, state: &mut State<B>) -> Option<Carrier<B>> {
         let now = clock::now();
         while let Some(mut kept) = state.idle.pop() {
-            // It was open when it was given back, and is watched since then.
+            // The connection was open when it was given back, and has been watched since then.
             let is_open = !self.news.load(SeqCst) || kept.is_open(&self.watch);
             if is_open && self.young(kept.made, now) {
                 state.busy += 1;
@@ -344,7 +344,7 @@ impl<B: RequestBody> Connections<B> {
 
     /// Makes as many connections as the waiting calls need.
     fn dial_for_waiting(self: &Arc<Self>, state: &mut State<B>) {
-        // Nothing is made for a call that has ended.
+        // No connection is made for a call that has ended.
         state.waiting.retain(|waiter| !waiter.is_closed());
         let wanted = state.wanted();
         while state.dials.len() < wanted {
@@ -375,7 +375,7 @@ impl<B: RequestBody> Connections<B> {
         let task = tokio::spawn(async move {
             // It is also removed if the task is dropped.
             let connecting = Connecting(&me, number);
-            // It belongs to no single call, so only `connect_timeout` limits it.
+            // The attempt belongs to no single call, so only `connect_timeout` limits it.
             let linked = match me.dialer.dial(&me.route, clock::NEVER).await {
                 Ok(link) => me.speak(link).await,
                 Err(fault) => Err(fault),
@@ -433,7 +433,7 @@ impl<B: RequestBody> Connections<B> {
         });
         let most = shared.most.clone();
         tokio::spawn(async move {
-            // Errors are reported to each of its calls.
+            // An error is reported to each call that waits for this attempt.
             let _ = poll_fn(|cx| {
                 let polled = Pin::new(&mut conversation).poll(cx);
                 most.store(conversation.current_max_send_streams(), Relaxed);
@@ -499,7 +499,7 @@ impl<B: RequestBody> Connections<B> {
 
     /// Gives an HTTP/1.1 connection to a waiting call, or keeps it.
     fn offer(self: &Arc<Self>, mut own: Box<Kept>, kept: bool) {
-        // From now on its end is noticed. If a new connection has ended already, its call fails:
+        // From now on weir notices the end of the connection. If a new connection has ended already, the call fails:
         // weir does not try an origin repeatedly that closes connections at once.
         let is_open = own.is_open(&self.watch);
         if kept && !is_open {
@@ -517,9 +517,9 @@ impl<B: RequestBody> Connections<B> {
                     }
                     None if state.closed => return,
                     None => {
-                        // As many are kept as may be in use: closing one that is needed again at once costs a
-                        // handshake. Connections beyond `keepalive` are closed when they were not needed for a
-                        // moment.
+                        // As many connections are kept as may be in use, because a connection that is closed and needed
+                        // again at once costs a handshake. Connections beyond `keepalive` are closed when they were not
+                        // needed for a moment.
                         let settings = self.settings();
                         let room = match settings.keepalive {
                             0 => 0,
@@ -581,7 +581,7 @@ impl<B: RequestBody> Connections<B> {
                     carrier.hold = None;
                     shared.streams.fetch_sub(1, Relaxed);
                     shared.given.fetch_sub(1, Relaxed);
-                    // That share may have been the last one.
+                    // The dropped share may have been the last one.
                     let mut state = self.lock();
                     let is_there = state.shared.iter().any(|one| Arc::ptr_eq(one, shared));
                     if !is_there && !state.closed {
@@ -734,7 +734,7 @@ impl<B: RequestBody> Connections<B> {
         };
         if is_needed {
             self.spread(share);
-            // It may have had no room; then another connection is made.
+            // If this connection has no room, another connection is made.
             let mut state = self.lock();
             self.dial_for_waiting(&mut state);
         }

@@ -90,7 +90,7 @@ pub fn is_not_begun(error: &hyper::Error, handed_back: bool) -> bool {
     let is_refused = source::<h2::Error>(error).is_some_and(|h2| {
         h2.is_remote() && (h2.is_go_away() || h2.reason() == Some(h2::Reason::REFUSED_STREAM))
     });
-    // hyper drops it with its task, and this text is the only way to see that.
+    // hyper drops the request with its task. Only this text tells so.
     let is_dropped = || error.is_user() && error.to_string().contains(DROPPED);
     handed_back || is_refused || is_dropped()
 }
@@ -103,7 +103,7 @@ pub fn is_of_stream(error: &hyper::Error) -> bool {
 /// An answer over HTTP/2 ended early, or is not valid HTTP.
 pub fn of_body(error: &hyper::Error) -> Kind {
     let malformed = source::<io::Error>(error).is_some_and(|error| {
-        // rustls gives one of them for bytes that were changed in transit.
+        // rustls reports one of these kinds if bytes were changed in transit.
         let invalid = [io::ErrorKind::InvalidInput, io::ErrorKind::InvalidData];
         let inner = error.get_ref();
         invalid.contains(&error.kind()) && !inner.is_some_and(|inner| inner.is::<rustls::Error>())

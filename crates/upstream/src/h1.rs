@@ -175,7 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if self.is_sending() {
                 match self.poll_send(cx, body) {
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    // It may have answered before it closed the connection.
+                    // The origin may have answered before it closed the connection.
                     Poll::Ready(Ok(())) | Poll::Pending => {}
                 }
             }
@@ -343,7 +343,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub fn rest(&mut self) {
         let mut input = mem::take(&mut self.input);
         if (1..=SCRATCH_SIZE).contains(&input.capacity()) {
-            // If a piece of the last answer is still in use, the next one gets other memory.
+            // If a piece of the last answer is still in use, the next answer gets other memory.
             input.clear();
             SPARE.with(|spare| spare.keep(input));
         }
@@ -395,7 +395,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Error>> {
         if self.turn >= TURN {
             self.turn = 0;
-            // Its task is woken after others have run and sockets were polled.
+            // The task is woken after other tasks have run and sockets were polled.
             let _ = pin!(tokio::task::yield_now()).poll(cx);
             return Poll::Pending;
         }

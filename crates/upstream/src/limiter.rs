@@ -100,7 +100,7 @@ impl Limiter {
             maxconn: settings.maxconn.clamp(1, MAX_WORKERS as usize),
             max_queue: settings.max_queue,
             timeout: Micros::from(settings.queue_timeout),
-            // Callers are few and belong to the application, and wait as long as configured.
+            // There are few callers, all of the application. They wait as long as configured.
             order: Order::Fifo,
             ..Limits::USUAL
         };
@@ -187,12 +187,13 @@ impl Limiter {
                 let pushed_out = pushed_out.and_then(|other| state.pool.decided(other));
                 let looks = self.look_after(&mut state);
                 drop(state);
-                // If the runtime has ended, the task is dropped at once, and its drop takes the lock.
+                // This needs the lock to be free: if the runtime has ended, the task is dropped at once, and dropping
+                // it takes the lock.
                 if let Some(looks) = looks {
                     tokio::spawn(looks.expire());
                 }
                 if let Some(pushed_out) = pushed_out {
-                    // Its caller may be leaving at this moment.
+                    // The caller of that request may be leaving at this moment.
                     let _ = pushed_out.send(Err(ShedReason::PushedOut));
                 }
                 Admitted::Waits(request, receiver)

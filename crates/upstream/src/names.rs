@@ -195,7 +195,7 @@ impl Names {
         self.with_entry(host, settings, false, |entry| {
             match entry.addresses.is_empty() {
                 false => entry.addresses.contains(&ip),
-                // Not known. That is no reason to close a working connection.
+                // The present addresses are not known. A working connection stays open.
                 true => !entry.is_denied(),
             }
         })
@@ -263,7 +263,7 @@ impl Names {
         }
         let answer = ask(entry);
         known.tasks = id;
-        // A task that cannot be started is dropped at once, and its drop takes the lock.
+        // A task that cannot be started is dropped at once, and dropping it takes the lock.
         drop(known);
         if let Some((task, tell)) = begins {
             tokio::spawn(task.tend(tell));

@@ -285,7 +285,7 @@ impl Writer<'_> {
         }
         match chosen {
             Some(address) => Ok(Some(address)),
-            // The last is told by whoever ends.
+            // The caller reports the last message.
             None => Err(self.said.pop().unwrap_or_else(|| unresolved(NO_NAME))),
         }
     }
@@ -405,7 +405,7 @@ impl Writer<'_> {
         } else {
             self.line("max_queue", LONGEST_QUEUE);
         }
-        // What waits in the kernel's queue waits, and is never refused but by the kernel.
+        // In PHP-FPM requests wait in the kernel's queue, and only the kernel refuses any.
         self.text("when_full", Some("wait"));
         self.text("order", Some("fifo"));
         Ok(())

@@ -295,7 +295,7 @@ fn a_rule_for_some_pools_lets_no_other_and_nobody_unknown() {
         (who(Some("b"), &["c"]), true),
         (who(Some("c"), &["a"]), false),
         (who(None, &["a", "b"]), true),
-        // One user's pools, of which one is not named.
+        // Pools of one user. The rule does not name one of them.
         (who(None, &["a", "c"]), false),
         (who(None, &[]), false),
     ] {

@@ -40,7 +40,7 @@ impl Program {
             .position(|(name, _)| name == PRELOAD)
             .map(|at| environment.swap_remove(at).1)
             .unwrap_or_default();
-        // With one of these, a php-cgi without the object would run a script, and not look at its arguments.
+        // With one of these variables, a php-cgi without the object would run a script and ignore its arguments.
         environment.retain(|(name, _)| name != VARIABLE && !OF_CGI.iter().any(|own| name == own));
         let mut preload = self.object.clone().into_os_string();
         if !before.is_empty() {

@@ -32,9 +32,9 @@ pub fn collect_here() {
 /// Gives the writers all lines that this thread has collected.
 #[inline]
 pub fn give() {
-    // A thread that ends has given them.
+    // A thread that has ended has given its lines before.
     let _ = LINES.try_with(|lines| {
-        // It is borrowed if a log writes about itself while it takes a line.
+        // `LINES` is borrowed if a log reports its own problem while it takes a line.
         if let Ok(mut lines) = lines.try_borrow_mut()
             && lines.has_some
         {

@@ -62,13 +62,13 @@ fn only_what_handshakes_need_is_signed() {
         assert!(
             may_sign(Scheme::RSA_PKCS1_SHA256, &message) && may_sign(Scheme::ED25519, &message)
         );
-        // Clients may send what looks a little like it.
+        // Clients may send bytes that look similar.
         let ours = tls12(&[0x30; 64], share);
         assert!(signs(&ours), "{share:?}");
         let longer = [&message[..], &[1]].concat();
         assert!(!signs(&longer) && !signs(&message[..message.len() - 1]));
     }
-    // Curves that are none, other forms of points, explicit curves, wrong lengths.
+    // Unknown curves, other forms of points, explicit curves, wrong lengths.
     for share in [
         (&[3, 0, 30, 56][..], 56),
         (&[3, 0x30, 29, 32], 32),
@@ -182,7 +182,7 @@ proptest! {
         let share = SHARES[share];
         let wanted = 64 + share.0.len() + share.1;
         let (serial, end, key) = (vec![1; serial], vec![fill; end], [fill; 32]);
-        // The subject takes what is left.
+        // The subject fills the rest.
         for subject in 0..wanted {
             let subject = vec![fill; subject];
             let message = shaped(is_request, algorithm, [&serial, &subject, &key, &end], zeros);

@@ -89,8 +89,8 @@ impl Ids {
         id[..4].copy_from_slice(&place.gateway.to_be_bytes());
         id[4..6].copy_from_slice(&place.reactor.to_be_bytes());
         id[6..8].copy_from_slice(&place.listener.to_be_bytes());
-        // Behind the place are zeros, which show that an ID is one of these. If the kernel has no random numbers, the ID is
-        // one that is in use, and quinn asks again.
+        // Zeros follow the place: they show that the ID was made here. If the kernel has no random numbers, the ID is
+        // already in use, and quinn asks again.
         let _ = crate::random(&mut id[8 + CHECK..]);
         // Cannot fail: it is one block.
         let _ = self.encrypt.encrypt(&mut id);

@@ -125,7 +125,7 @@ impl Driven {
         if self.is_over {
             return Poll::Ready(None);
         }
-        // A task that ends without the end has failed.
+        // The task has failed if it ends before the body's end.
         let piece = ready!(self.frames.poll_recv(cx)).unwrap_or(Some(Err(h1::Error::Closed)));
         match &piece {
             Some(Ok(frame)) => {

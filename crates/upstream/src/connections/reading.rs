@@ -28,7 +28,7 @@ impl Reading {
     ) -> Poll<io::Result<()>> {
         if self.at_once >= TURN {
             self.at_once = 0;
-            // Its task is woken after others have run and sockets were polled.
+            // The task is woken after other tasks have run and sockets were polled.
             let _ = pin!(tokio::task::yield_now()).poll(cx);
             return Poll::Pending;
         }

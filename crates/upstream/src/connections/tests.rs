@@ -77,7 +77,7 @@ fn connections_beyond_keepalive_are_closed_when_nobody_needed_them_for_ten_secon
             carriers.push(home.take(true).await.expect("a connection"));
         }
         assert_eq!(home.census().busy, 6);
-        // Nothing was sent: they are given back.
+        // Nothing was sent, so the connections are given back.
         drop(carriers);
         let given_back = clock::precise();
         assert_eq!((home.census().idle, home.census().busy), (6, 0));
@@ -158,7 +158,7 @@ fn an_idle_connection_that_its_origin_closes_or_speaks_on_is_closed_at_once() {
             if unasked.is_empty() {
                 drop(origin);
             }
-            // Nobody tends it. The test has a limit.
+            // Nobody calls `tend`: the connection must end by itself. The test's time limit ends this loop.
             while home.census().idle > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

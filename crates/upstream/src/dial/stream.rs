@@ -122,7 +122,7 @@ impl Tls {
     /// Reads from the socket, and decrypts complete records.
     fn poll_fill(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<io::Result<()>> {
         if self.is_drained {
-            // This costs less than to let the session make room for nothing.
+            // This check costs less than room that the session makes although there are no bytes.
             ready!(socket.poll_read_ready(cx))?;
         }
         let mut beneath = Beneath {
@@ -140,7 +140,7 @@ impl Tls {
         Poll::Ready(match self.session.process_new_packets() {
             Ok(_) => Ok(()),
             Err(error) => {
-                // The origin is told why, if the kernel takes that without a wait.
+                // The origin gets the alert with the reason, if the kernel takes it without a wait.
                 let _ = self.poll_send(cx, socket);
                 Err(io::Error::new(io::ErrorKind::InvalidData, error))
             }

@@ -28,7 +28,7 @@ impl Deaf {
         let listener = TcpListener::from(socket);
         let at = listener.local_addr().unwrap();
         let mut queued = Vec::new();
-        // The kernel takes one or two more than it was told.
+        // The kernel accepts one or two connections more than the backlog allows.
         while let Ok(stream) = std::net::TcpStream::connect_timeout(&at, FULL) {
             queued.push(stream);
             assert!(queued.len() < 100, "its queue does not get full");
@@ -193,7 +193,7 @@ fn what_takes_too_long_is_the_origins_fault_or_that_of_the_calls_deadline() {
         assert_eq!(late.kind, Kind::ConnectTimeout);
         assert!(late.message.contains("connect_timeout"), "{}", late.message);
         assert!(late.message.contains(&deaf.address().to_string()));
-        // Who counts for himself from the same moment on means the same.
+        // A caller's own deadline at the same moment gives the same error.
         let same = clock::deadline(Duration::from_millis(100));
         let same = dialer.dial(&route("a.test", port, 100), same).await;
         assert_eq!(same.unwrap_err().kind, Kind::ConnectTimeout);
@@ -275,7 +275,7 @@ fn a_wildcard_listener_is_a_loop_for_this_machine_only() {
         dialer.own = vec![own.parse().unwrap()];
         let is_loop = |ip: &str| dialer.check_loop(&origin, &[ip.parse().unwrap()]).is_err();
         assert!(is_loop("127.0.0.1") && is_loop("127.1.2.3") && is_loop("0.0.0.0"));
-        // RFC 5737: an address of nobody, and so none of this machine.
+        // RFC 5737: an address for examples, which no machine has.
         assert!(!is_loop("192.0.2.7"), "{own}");
     }
 }

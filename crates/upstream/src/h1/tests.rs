@@ -455,7 +455,7 @@ fn a_request_is_sent_once_and_it_is_known_whether_the_server_may_have_seen_it() 
         assert!(matches!(error, Error::Closed), "{error:?}");
         assert_eq!(server.await.expect("no panic"), b"GET / HTTP/1.1\r\n\r\n");
     });
-    // Closed within the head of the answer.
+    // The connection is closed within the head of the answer.
     let told = ours(vec![b"HTTP/1.1 200 OK\r\nX-Y".to_vec()], &Method::GET);
     assert!(matches!(told, Err(Error::Answer(Malformed::Truncated))));
 }
@@ -549,7 +549,7 @@ fn a_long_answer_lets_other_tasks_run() {
         let ran = std::rc::Rc::new(std::cell::Cell::new(0));
         let mut most = 0;
         poll_fn(|cx| {
-            // As in a body without an end, but for what is made of the bytes.
+            // As when reading a body without an end, but nothing is made of the bytes.
             let mut bytes = 0;
             while let Poll::Ready(read) = client.poll_read(cx) {
                 bytes += read.expect("bytes");

@@ -148,7 +148,7 @@ fn a_call_of_its_own_time_is_refused_when_that_is_up() {
         .block_on(limiter.acquire(0, NEVER))
         .expect("a place");
     runtime.block_on(async {
-        // Somebody waits for longer, so that the one who looks has to wake earlier than it meant to.
+        // Another call waits longer. So the task that looks must wake earlier than planned.
         let limiter = limiter.clone();
         let patient = tokio::spawn({
             let limiter = limiter.clone();
@@ -179,7 +179,7 @@ fn a_caller_that_leaves_is_out_of_the_queue() {
     let view = limiter.view();
     assert_eq!((view.waiting, view.left), (1, 1));
     drop(held);
-    // One that leaves when it has its place, and does not know it yet.
+    // This call leaves when it has a place but does not know it yet.
     let given = poll(&mut stays).expect("it is next").expect("a place");
     let (unaware, mut next) = (waits(&limiter, 0), waits(&limiter, 0));
     drop(given);
@@ -195,7 +195,7 @@ fn a_place_that_is_handed_to_who_is_just_leaving_goes_to_the_next() {
     let limiter = limiter(1, 200, LONG);
     let held = lent(&limiter);
     let _leaving: Vec<_> = (0..100).map(|_| waits(&limiter, 0)).collect();
-    // As if each had stopped listening, and not yet come to say so.
+    // The receivers are gone, as if each caller had left without having told the limiter yet.
     for waiting in limiter.state().pool.waiting.values_mut() {
         *waiting = oneshot::channel().0;
     }

@@ -136,7 +136,7 @@ fn a_name_in_use_is_looked_up_ahead_of_its_end_and_one_that_is_not_is_left() {
         assert_eq!(addresses(&names).await, ["10.0.0.1"]);
         servers.say(found(&["10.0.0.2"], 60_000));
         servers.delays.lock().unwrap().0 = Duration::from_millis(50);
-        // The kept connections' question is use too.
+        // A name counts as used, too, if only kept connections ask for it.
         let first = "10.0.0.1".parse().unwrap();
         until(async || {
             let found = names.addresses("a.test", &settings(), soon()).await;
@@ -217,7 +217,7 @@ fn who_cannot_wait_is_told_that_nobody_answers() {
         let deadline = clock::deadline(Duration::from_millis(20));
         let fault = names.addresses("a.test", &settings(), deadline).await;
         assert_eq!(fault.unwrap_err().kind, Kind::DnsTimeout);
-        // The look-up goes on without them.
+        // The look-up goes on without its callers.
         until(async || names.lock().entries["a.test"].failure.is_none()).await;
         assert_eq!(addresses(&names).await, ["10.0.0.1"]);
         assert_eq!(servers.asked.load(Relaxed), 1);

@@ -42,7 +42,7 @@ async fn one_asks_and_all_get_it() {
     let waiting: Vec<_> = (0..100).map(|_| world.wait("/")).collect();
     let (feed, origin) = fed(&[FRESH], None);
     let (mut answer, how) = leading.answered(origin, world.now());
-    // Its own caller does not wait for the end.
+    // The caller that asked the origin does not wait for the end.
     feed.send(data("one, ")).unwrap();
     assert_eq!(next(answer.body_mut()).await, Some(Ok("one, ".into())));
     let late = world.wait("/");
@@ -106,10 +106,10 @@ async fn an_answer_for_nobody_else_is_not_waited_for() {
         let waiting = world.wait(&path);
         let (_feed, origin) = fed(headers, None);
         let (_reading, _) = leading.answered(origin, world.now());
-        // Though nothing of the body is there.
+        // The waiting call has ended although no byte of the body has arrived.
         assert!(end(waiting).await.is_err(), "{headers:?}");
     }
-    // From now on they do not wait for the head either, and their conditions are their own.
+    // From now on calls do not wait for the head either, and each sends its own conditions.
     let _one = world.ask(Method::GET, "/1", &[]);
     let mut another = world.ask(Method::GET, "/1", &[("if-none-match", "\"1\"")]);
     let mut headers = map(&[("if-none-match", "\"1\"")]);
@@ -259,7 +259,7 @@ async fn an_origin_that_answers_with_errors_is_not_asked_by_all_at_once() {
     let mut waiting: Vec<_> = (0..50).map(|_| world.wait("/")).collect();
     for _ in 0..2 {
         drop(leading.answered(answer(503, &[("retry-after", "7")], "no"), world.now()));
-        // One of them asks, the others wait for what it gets.
+        // One of them asks the origin. The others wait for that answer.
         world.settle().await;
         let at = waiting.iter().position(|waiting| waiting.is_finished());
         let next = waiting.remove(at.expect("one of them asks"));
@@ -373,7 +373,7 @@ async fn many_at_once_ask_once() {
         end.expect("an end").expect("no panic");
     }
     world.cache.store().check();
-    // Whom five leaders have left goes alone: so it may be a few more.
+    // A call that five leading calls have left asks the origin by itself, so a few more may ask.
     let asked = asked.load(Relaxed);
     assert!((8..=16).contains(&asked), "{asked}");
     assert_eq!(world.holds().1, 8);

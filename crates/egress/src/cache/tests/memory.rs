@@ -45,7 +45,7 @@ async fn what_is_too_long_is_passed_on_and_not_kept() {
         feed.send(data(&"x".repeat(1000))).unwrap();
     }
     world.settle().await;
-    // What was read is there, what comes is read when the caller does.
+    // The bytes that were read are there. Further bytes are read only when the caller reads.
     assert_eq!(next(answer.body_mut()).await.unwrap().unwrap().len(), 1000);
     feed.send(data("end")).unwrap();
     drop(feed);
@@ -80,13 +80,13 @@ async fn what_is_being_read_takes_part_in_the_bound() {
         .ask(Method::GET, "/a", &[])
         .answered(origin, world.now());
     assert!(world.holds().0 > 8000);
-    // No room for another: it is passed on.
+    // There is no room for a second answer, so it is passed on and not stored.
     let second = world
         .fetch("/b", &[], answer(200, &[FRESH], &"x".repeat(8000)))
         .await;
     assert_eq!(second.body.len(), 8000);
     assert!(world.kept("/b", &[]).is_none());
-    // And the notes of it did not push out the first one's.
+    // The second answer's entry did not replace the first answer's.
     drop(_reading);
     world.settle().await;
     assert_eq!(world.holds().1, 0);
@@ -195,7 +195,7 @@ async fn all_answers_are_forgotten_when_the_clock_was_set() {
         let kept = |path: &'static str| world.kept(path, &[]).is_some();
         world.fetch("/a", &[], answer(200, &[FRESH], "a")).await;
         let under_way = world.ask(Method::GET, "/b", &[]);
-        // Time passes, as both clocks say.
+        // Both clocks advance by the same time.
         world.pass(20);
         let later = begun + Duration::from_secs(20);
         world.cache.see_clock(world.now(), later);
@@ -206,7 +206,7 @@ async fn all_answers_are_forgotten_when_the_clock_was_set() {
         };
         world.cache.see_clock(jumped, later);
         assert!(!kept("/a"), "{set}");
-        // The time of its question is one of before.
+        // This question was sent before the clock jumped.
         let answered = under_way.answered(answer(200, &[FRESH], "b"), world.now());
         drop(answered);
         world.settle().await;

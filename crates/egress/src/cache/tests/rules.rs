@@ -102,7 +102,7 @@ async fn answers_to_somebody_are_for_nobody_else() {
             .fetch("/", &[who], answer(200, &[FRESH], "private"))
             .await;
         assert!(world.kept("/", &[]).is_none() && world.kept("/", &[who]).is_none());
-        // Nor is the answer to nobody in particular for somebody.
+        // Nor does a known caller get the answer of an unknown one.
         world
             .fetch("/", &[], answer(200, &[FRESH], "anybody"))
             .await;
@@ -239,7 +239,7 @@ async fn what_the_caller_has_is_not_sent_again() {
         ("last-modified", &day),
         ("content-type", "a/b"),
     ];
-    // All of it comes, and is kept, though this caller needs none of it.
+    // The whole answer is requested and stored, though this caller does not need it.
     let mut asking = world.ask(Method::GET, "/", &[("if-none-match", "\"0\", \"1\"")]);
     let mut asked = map(&[("if-none-match", "\"0\", \"1\"")]);
     asking.prepare(&mut asked);
@@ -423,7 +423,7 @@ async fn nothing_stale_stands_in_for_other_faults() {
             .ask(Method::GET, "/", &[])
             .failed(fault(kind), world.now());
         assert_eq!(failed.is_ok(), excused, "{kind:?}");
-        // HEAD may have it too, but is not asked with conditions.
+        // HEAD may get the stored answer too, but is sent without conditions.
         let failed = world
             .ask(Method::HEAD, "/", &[])
             .failed(fault(kind), world.now());
