@@ -88,10 +88,10 @@ impl Protocol {
         let Some(at) = self.find(head.stream) else {
             return self.on_closed(head.stream, STREAM_CLOSED);
         };
-        let channel = &mut self.channels[at];
-        if channel.is_reset || (channel.is_over && !channel.is_whole) {
-            return Ok(());
+        if self.is_closed(at) {
+            return self.on_closed(head.stream, STREAM_CLOSED);
         }
+        let channel = &mut self.channels[at];
         if channel.is_whole {
             self.fail(at, STREAM_CLOSED);
             return Ok(());
@@ -107,6 +107,12 @@ impl Protocol {
             self.wake(at);
         }
         Ok(())
+    }
+
+    /// Whether a side has reset the stream, although the carrier still has it.
+    fn is_closed(&self, at: usize) -> bool {
+        let channel = &self.channels[at];
+        channel.is_reset || (channel.is_over && !channel.is_whole)
     }
 
     /// A frame has come for a stream that is not open.
@@ -179,10 +185,7 @@ impl Protocol {
         }
         if id <= self.last {
             self.skip(block)?;
-            return match self.gone.contains(&id) {
-                true => Ok(()),
-                false => Err(wrong(STREAM_CLOSED)),
-            };
+            return self.fields_on_closed(id);
         }
         if id.is_multiple_of(2) {
             return Err(wrong(PROTOCOL_ERROR));
@@ -261,10 +264,10 @@ impl Protocol {
         });
         read.map_err(|_| wrong(COMPRESSION_ERROR))?;
         self.requests = self.requests.saturating_sub(1);
-        let channel = &mut self.channels[at];
-        if channel.is_reset || (channel.is_over && !channel.is_whole) {
-            return Ok(());
+        if self.is_closed(at) {
+            return self.fields_on_closed(partial.stream);
         }
+        let channel = &mut self.channels[at];
         if std::mem::replace(&mut channel.is_whole, true) {
             self.fail(at, STREAM_CLOSED);
         } else if !is_fit || !channel.is_fit_to_end() {
@@ -273,6 +276,14 @@ impl Protocol {
             self.wake(at);
         }
         Ok(())
+    }
+
+    /// Fields have come for a stream that is not open. If the client must know that, its connection ends (RFC 9113 §5.1).
+    fn fields_on_closed(&self, id: u32) -> Result<(), Wrong> {
+        match self.gone.contains(&id) {
+            true => Ok(()),
+            false => Err(wrong(STREAM_CLOSED)),
+        }
     }
 
     fn priority(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Wrong> {

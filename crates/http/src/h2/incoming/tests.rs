@@ -317,6 +317,25 @@ fn what_is_wrong_with_the_frames_ends_the_connection() {
         .unwrap();
     protocol.receive(&data, 1).unwrap();
     assert_eq!(said(&mut protocol), [reset(1, STREAM_CLOSED)]);
+    // Whether the carrier has already noticed the client's reset makes no difference.
+    for is_removed in [false, true] {
+        let mut protocol = begun();
+        let cancel = frame(RST_STREAM, 0, 1, &CANCEL.to_be_bytes());
+        let begin = [head(1, END_HEADERS, &[]), cancel].concat();
+        protocol.receive(&begin, 1).unwrap();
+        if is_removed {
+            protocol.remove(1);
+        }
+        protocol.receive(&data, 1).unwrap();
+        assert_eq!(said(&mut protocol), [reset(1, STREAM_CLOSED)]);
+        let mut protocol = begun();
+        protocol.receive(&begin, 1).unwrap();
+        if is_removed {
+            protocol.remove(1);
+        }
+        let fields = checks::head(1, whole, &[]);
+        assert_eq!(protocol.receive(&fields, 1), Err(wrong(STREAM_CLOSED)));
+    }
     for first in [&b"PRI * HTTP/2.1"[..], b"x"] {
         let mut protocol = Protocol::new(LIMITS, Vec::new(), 1);
         assert_eq!(protocol.receive(first, 1), Err(wrong(PROTOCOL_ERROR)));
