@@ -1,6 +1,6 @@
 /*
  * The worker's end of its stream to the gateway: FastCGI 1.0, one request after another, with management records of weir
- * (crates/gateway/src/fastcgi/finishing.rs has them all).
+ * (crates/gateway/src/scripts/fastcgi/finishing.rs has them all).
  *
  * A worker has one stream for its whole life. Input is buffered, so a request that fits into the buffer needs one read.
  * Output is buffered, so a response that fits needs one write. Invalid FastCGI ends the process: the gateway is part of

@@ -1,6 +1,6 @@
 //! The house rules, as far as a program can check them. What they are for stands in ARCHITECTURE.md.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,6 +9,8 @@ use serde_json::Value;
 
 /// A file is read from top to bottom in one sitting.
 const MOST_LINES: usize = 800;
+
+const MOST_MODULES: usize = 12;
 
 /// Licences that ask for no more than to be named.
 const LICENCES: &[&str] = &[
@@ -109,6 +111,26 @@ fn files_are_short() {
     for file in sources() {
         let lines = file.text.lines().count();
         assert!(lines <= MOST_LINES, "{}: {lines} lines", file.path);
+    }
+}
+
+/// A stranger reads the names of a folder at a glance.
+#[test]
+fn folders_of_gateway_and_manager_have_a_dozen_modules_at_most() {
+    let mut folders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in sources() {
+        let is_one = |name: &&str| file.path.starts_with(&format!("crates/{name}/src/"));
+        if ["gateway", "manager"].iter().any(is_one) {
+            let (folder, name) = file.path.rsplit_once('/').expect("a path");
+            folders
+                .entry(folder.to_owned())
+                .or_default()
+                .insert(name.to_owned());
+        }
+    }
+    assert!(folders.len() > 10, "{folders:?}");
+    for (folder, modules) in folders {
+        assert!(modules.len() <= MOST_MODULES, "{folder}: {modules:?}");
     }
 }
 

@@ -14,21 +14,14 @@
 //! [`scaling`] decides after each change how many workers there are; [`servers`] has the workers that others run.
 
 mod cancels;
-mod counts;
-mod exits;
-mod insight;
 mod lease;
-mod limits;
 mod loops;
 mod numbers;
 mod own;
-mod pages;
-mod processors;
 mod refusals;
-mod running;
 mod scaling;
 mod servers;
-mod sessions;
+mod stats;
 mod suspects;
 mod turns;
 
@@ -51,31 +44,36 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
-pub(crate) use self::insight::Machine;
-pub(crate) use self::sessions::script as session_script;
+pub(crate) use self::stats::insight::Machine;
+pub(crate) use self::turns::sessions::script as session_script;
 use self::{
     cancels::Cancels,
-    counts::Counts,
     lease::LeaseInner,
     numbers::{Known, WorkerPlace},
-    scaling::{Effects, Scaling},
+    scaling::{Effects, Scaling, limits},
     servers::ServerGroup,
+    stats::{counts::Counts, insight},
     suspects::Suspects,
+    turns::sessions,
 };
 pub(crate) use self::{
     lease::Lease,
     numbers::Numbers,
-    pages::AskedBy,
-    running::Script,
     servers::{ServerChoice, ServerStatus, UnknownName},
-    sessions::{Learner, SessionUse},
-    turns::{NoTurn, Turn},
+    stats::{pages::AskedBy, running::Script},
+    turns::{
+        NoTurn, Turn,
+        sessions::{Learner, SessionUse},
+    },
 };
 use weir_control::ManagerHandle;
 use weir_observe::{clock, pool_log::Cost, scoreboard::Score};
 use weir_upstream::driver::{Driver, Receiver};
 
-use super::{own_calls::Candidate, tally::Tally, worker_conn::WorkerConn};
+use crate::{
+    scripts::{fastcgi::connection::WorkerConn, own_calls::Candidate},
+    tally::Tally,
+};
 
 /// A pool as the gateway uses it.
 #[derive(Debug)]

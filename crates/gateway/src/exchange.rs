@@ -26,6 +26,7 @@
 //! A request of a web server in front ([`fastcgi_front`]) begins at `Body`: it names its script itself.
 
 mod checks;
+pub(crate) mod fastcgi_front;
 mod guards;
 mod headers;
 mod https;
@@ -50,26 +51,26 @@ use weir_http1::Name;
 use weir_interfaces::own_call;
 use weir_pool::ShedReason;
 
-use super::{
+use crate::{
     Gateway,
-    auth::Unverified,
-    compression,
-    conn::{Client, Conn},
+    access::{basic_auth::Unverified, forwarded, guard::Guard},
+    admin::fpm_status,
+    answers::{bandwidth, compression, refusal::Refusal},
+    connections::{
+        client::{Client, Conn},
+        tls_settings,
+    },
     dispatch::{Admitted, AskedBy, ConnectError, Lease, PoolHandle},
-    fastcgi::OnDrop,
-    fastcgi_front, forwarded,
-    guard::Guard,
-    paced, policy,
     record::Record,
-    refusal::Refusal,
     route::{RouteMatch, Rules, Target},
-    script::{
+    scripts::{
         self, AtWorker, Discard, HeadError, Queued, Response, Retry, Serialized, SessionTurn,
         Upload,
+        fastcgi::{OnDrop, connection::WorkerConn},
+        policy,
+        spool::{BodyLimits, Spooled},
     },
-    spool::{BodyLimits, Spooled},
-    status, tls, trace,
-    worker_conn::WorkerConn,
+    trace,
 };
 
 pub(crate) use self::{
@@ -312,7 +313,7 @@ impl Exchange {
             record.head.fields.set(b"host", authority.as_bytes());
         }
         let found = find(gateway, &record.head, record.asked().is_some(), conn)?;
-        if !tls::is_for_site(gateway, conn.listener, &record.endpoints, found.site.index) {
+        if !tls_settings::is_for_site(gateway, conn.listener, &record.endpoints, found.site.index) {
             return Err(Refusal::client(
                 StatusCode::MISDIRECTED_REQUEST,
                 "misdirected",
@@ -339,11 +340,11 @@ impl Exchange {
         if found.route.is_none_or(|route| route.action.is_none())
             && let Some(pool) = rules.settings.pool
             && let Some(pool) = gateway.pools.get(pool.0)
-            && let Some(page) = status::page(
+            && let Some(page) = fpm_status::page(
                 pool,
                 &found.path,
                 record.head.query().unwrap_or_default(),
-                || AskedBy::Request(script::facts(record, 0).request()),
+                || AskedBy::Request(scripts::facts(record, 0).request()),
             )
         {
             let reply = page.reply();
@@ -452,19 +453,19 @@ impl Exchange {
         if let Some(rules) = self.rules {
             let pool = rules.settings.pool;
             let pool = pool.and_then(|pool| record.gateway.pools.get(pool.0));
-            record.pool = Some(*pool.ok_or_else(|| script::no_pool(record))?);
+            record.pool = Some(*pool.ok_or_else(|| scripts::no_pool(record))?);
         }
         let script = record.script.as_ref().filter(|_| self.rules.is_some());
         if let (Some(script), Some(pool)) = (script, record.pool)
             && !script.path_info.is_empty()
         {
-            let path = script::path_translated(script);
+            let path = scripts::path_translated(script);
             let is_there = match pool.misreads_path_translated() {
                 true => Some(true),
                 false => weir_sys::file::is_there_cached(&path),
             };
             let Some(is_there) = is_there else {
-                return Ok(Next::Step(Step::PathInfo(Box::pin(script::unless_there(
+                return Ok(Next::Step(Step::PathInfo(Box::pin(scripts::unless_there(
                     path,
                 )))));
             };
@@ -495,7 +496,7 @@ impl Exchange {
             }
         }
         self.record.asks_script();
-        script::refuse_what_crashes(&self.record, pool)?;
+        scripts::refuse_what_crashes(&self.record, pool)?;
         Ok(Next::Step(Step::Ask))
     }
 
@@ -504,7 +505,7 @@ impl Exchange {
         let pool = self.pool()?;
         // Also while it waits for its turn.
         self.client.watch_client();
-        script::trace_queue(&self.record, pool);
+        scripts::trace_queue(&self.record, pool);
         match policy::serial(&self.record, pool) {
             (0, learner) => self.admit((None, learner)),
             (key, learner) => {
@@ -517,7 +518,7 @@ impl Exchange {
     /// `Turn`: no other request with the same key runs.
     fn admit(&mut self, (turn, learner): SessionTurn) -> Result<Next, Refusal> {
         let pool = self.pool()?;
-        match script::admit(&mut self.record, &self.client, pool) {
+        match scripts::admit(&mut self.record, &self.client, pool) {
             Admitted::Lent(mut lease) => {
                 (lease.turn, lease.learner) = (turn, learner);
                 self.lent(Ok(lease))
@@ -533,14 +534,14 @@ impl Exchange {
     /// `Queue`: the request has the right to a worker, or gets none.
     fn lent(&mut self, lease: Result<Lease, ShedReason>) -> Result<Next, Refusal> {
         let pool = self.pool()?;
-        let mut lease = lease.map_err(|reason| script::no_worker(&self.record, pool, reason))?;
+        let mut lease = lease.map_err(|reason| scripts::no_worker(&self.record, pool, reason))?;
         lease.site = self.record.site;
         let home = self.client.conn.home;
         Ok(
-            match lease.reach(home, &script::choice(&self.record, pool)) {
+            match lease.reach(home, &scripts::choice(&self.record, pool)) {
                 Some(worker) => self.send(lease, worker),
                 None => {
-                    let connecting = script::connect(&self.record, pool, lease, home);
+                    let connecting = scripts::connect(&self.record, pool, lease, home);
                     Next::Step(Step::Connect(Box::pin(connecting)))
                 }
             },
@@ -553,7 +554,7 @@ impl Exchange {
         lease: Lease,
         connected: Option<Result<WorkerConn, ConnectError>>,
     ) -> Result<Next, Refusal> {
-        match script::connected(&mut self.record, &lease, connected)? {
+        match scripts::connected(&mut self.record, &lease, connected)? {
             Some(worker) => Ok(self.send(lease, worker)),
             None => Ok(Next::Step(Step::Ask)),
         }
@@ -581,7 +582,7 @@ impl Exchange {
             Ok(response) => response,
             Err(HeadError::Bad(refusal)) => return Err(refusal),
             Err(HeadError::Failed(failure)) => {
-                let examining = script::examine(&self.record, pool, failure);
+                let examining = scripts::examine(&self.record, pool, failure);
                 return Ok(Next::Step(Step::Failed(examining)));
             }
         };
@@ -590,7 +591,7 @@ impl Exchange {
             Ok(read) => read,
             // Nothing was sent yet: the client can still get an error.
             Err(failure) => {
-                let failed = async move { Err(script::worker_failed(pool, failure).await) };
+                let failed = async move { Err(scripts::worker_failed(pool, failure).await) };
                 return Ok(Next::Step(Step::Failed(Box::pin(failed))));
             }
         };
@@ -620,7 +621,7 @@ impl Exchange {
 
     /// `Failed`: another worker gets the request, or the client an error.
     fn again(&mut self, retry: Result<Retry, Refusal>) -> Result<Next, Refusal> {
-        script::note_retry(&mut self.record, &retry?);
+        scripts::note_retry(&mut self.record, &retry?);
         Ok(Next::Step(Step::Ask))
     }
 
@@ -718,7 +719,7 @@ impl Exchange {
     fn compressed(&mut self, mut answered: Answered) -> Next {
         let of_settings = || self.rules.and_then(|rules| rules.settings.bandwidth);
         let bandwidth = self.record.bandwidth().unwrap_or_else(of_settings);
-        paced::limit(&mut answered, bandwidth);
+        bandwidth::limit(&mut answered, bandwidth);
         Next::Done(answered)
     }
 
@@ -750,7 +751,7 @@ impl Exchange {
     fn pool(&self) -> Result<&'static PoolHandle, Refusal> {
         self.record
             .pool
-            .ok_or_else(|| script::no_pool(&self.record))
+            .ok_or_else(|| scripts::no_pool(&self.record))
     }
 }
 

@@ -11,61 +11,31 @@
 //!                                 answer ─► carrier ─► record ─► access_log
 //! ```
 //!
-//! Requests of a web server in front, over FastCGI, name their script (`fastcgi_front`): they have the same steps, without route.
+//! Requests of a web server in front, over FastCGI, name their script (`exchange/fastcgi_front`): they have the same steps,
+//! without route.
 //!
-//! There is one reactor (a thread with a runtime of its own) per thread. How many run may follow the load (`reactors`). All
+//! The modules in the order of this way: [`connections`] and the reactors they live on; [`exchange`], the steps; [`access`], who may
+//! use a site; [`route`], what a path means; [`files`]; [`scripts`], the request to a script, and `scripts/fastcgi`, its worker's
+//! connection; [`dispatch`], which worker it gets; [`answers`], what changes or delays an answer; [`record`], its log line. Beside
+//! it: [`admin`], what operators see, and [`control`], the manager's messages and the end.
+//!
+//! There is one reactor (a thread with a runtime of its own) per thread. How many run may follow the load (`connections/reactors`). All
 //! reactors share [`Gateway`], which lives as long as the process, as its pools and rules do. What belongs to a connection
-//! ([`conn::Conn`]) or to a request ([`record::Record`]) stays on its reactor, so it is neither locked nor counted by several
+//! ([`connections::client::Conn`]) or to a request ([`record::Record`]) stays on its reactor, so it is neither locked nor counted by several
 //! threads. Only `dispatch` has a lock that two reactors may need at the same time.
 #![forbid(unsafe_code)]
 
-mod accept;
-mod agent_check;
-mod auth;
-mod callers;
-mod census;
-mod certificates;
-mod cgi;
-mod compression;
-mod conn;
-mod connection;
+mod access;
+mod admin;
+mod answers;
+mod connections;
+mod control;
 mod dispatch;
-mod drain;
 mod exchange;
-mod fastcgi;
-mod fastcgi_front;
-mod figures;
 mod files;
-mod forwarded;
-mod guard;
-mod handed;
-mod idle;
-mod messages;
-mod own_calls;
-mod paced;
-mod params;
-mod policy;
-mod pool_log;
-mod proxied;
-mod quic;
-mod rates;
-mod reactors;
-mod read_ahead;
-mod readiness;
 mod record;
-mod refusal;
 mod route;
-mod script;
-mod silent;
-mod spool;
-mod status;
-mod stream;
-mod sweep;
-mod tls;
-mod untrusted;
-mod uploads;
-mod window;
-mod worker_conn;
+mod scripts;
 
 use std::{
     cell::Cell,
@@ -110,17 +80,28 @@ use weir_sys::net_stat;
 use weir_upstream::resolver::{self, Resolver};
 
 use self::{
-    callers::{AtWork, Owners},
-    census::Census,
-    compression::{Compressors, KeptFiles},
+    access::{rates::Rates, untrusted},
+    admin::{View, agent_check, metrics},
+    answers::compression::{self, Compressors, KeptFiles},
+    connections::{
+        accept, census::Census, handover, quic, reactors::Reactors, serve, sweep, tls_settings,
+    },
+    control::{
+        drain::{self, Flag},
+        messages,
+    },
     dispatch::{PoolHandle, PoolParts},
-    drain::Flag,
-    policy::Policy,
-    rates::Rates,
-    reactors::Reactors,
     route::{Reach, Router},
-    spool::SpoolSpace,
-    window::View,
+    scripts::{
+        own_calls::{
+            self,
+            callers::{AtWork, Owners},
+        },
+        params,
+        policy::Policy,
+        spool::SpoolSpace,
+        uploads,
+    },
 };
 
 /// What all reactors share.
@@ -172,9 +153,9 @@ pub(crate) struct Gateway {
     pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
     /// Takes idle connections when this gateway drains.
-    pub(crate) next: handed::Next,
+    pub(crate) next: handover::Next,
     /// Idle connections of gateways before this one.
-    taking: handed::Taking,
+    taking: handover::Taking,
     /// Set when the gateway ends and cuts running requests.
     pub(crate) cut: Drain,
     /// An operator has asked to drain this weir: it is not ready, and keeps no connections open.
@@ -447,7 +428,7 @@ impl Gateway {
         let router = Arc::new(Router::with_reach(config, reach)?);
         let mut tls = tls;
         let quic = quic::Quic::new(tls.as_mut().map(|given| std::mem::take(&mut given.quic)))?;
-        let tls = tls::server(config, tls, &router, (reactors.most, &manager))?;
+        let tls = tls_settings::server(config, tls, &router, (reactors.most, &manager))?;
         let numbers = Arc::new(dispatch::Numbers::default());
         let tally = Arc::new(Tally::new(
             reactors.most,
@@ -490,7 +471,7 @@ impl Gateway {
             .map_err(|error| format!("cannot write the access log: {error}"))?;
         Ok(Gateway {
             params: ["http", "https"].map(|scheme| params::of_all(scheme, &server.server_software)),
-            timeouts: config.listeners.iter().map(connection::timeouts).collect(),
+            timeouts: config.listeners.iter().map(serve::timeouts).collect(),
             egress_log: logs::egress(config, files.egress_log, &access_log)
                 .map_err(|error| format!("cannot write the log of calls: {error}"))?,
             access_log,
@@ -523,8 +504,8 @@ impl Gateway {
             numbers,
             kernel_queues,
             drain: Drain::default(),
-            next: handed::Next::default(),
-            taking: handed::Taking::default(),
+            next: handover::Next::default(),
+            taking: handover::Taking::default(),
             cut: Drain::default(),
             egress: OnceLock::new(),
             window_ends: Drain::default(),
@@ -574,7 +555,7 @@ impl Gateway {
         self.machine.measure();
         let totals = self.pools.iter().map(|pool| {
             pool.measure();
-            figures::totals(pool)
+            metrics::totals(pool)
         });
         totals.collect()
     }

@@ -4,6 +4,7 @@
 //! the log line when the last byte is sent. If it is dropped before, the log says that the client has left.
 
 mod endpoints;
+pub(crate) mod pool_log;
 mod user;
 
 use std::{
@@ -27,23 +28,25 @@ use weir_pool::Micros;
 use weir_semantics::coding::{Accepted, Coding};
 
 pub(crate) use self::{endpoints::Endpoints, user::SignedIn};
-use super::{
+use crate::{
     Gateway,
+    access::rates::RateFields,
     access_log::Entry,
+    answers::compression::Compressed,
     clock::{self, NEVER},
-    compression::Compressed,
-    conn::Conn,
+    connections::{client::Conn, tls_settings},
     dispatch::{PoolHandle, Wait},
     failures::{Cause, Failed},
-    fastcgi::{self, RequestSummary, StderrCopy},
     files::FileEntry,
-    policy::RequestPolicy,
-    pool_log::Noted,
-    rates::RateFields,
+    record::pool_log::Noted,
     route::Script,
+    scripts::{
+        fastcgi::{self, RequestSummary, StderrCopy},
+        policy::RequestPolicy,
+    },
     tally::FinishedRequest,
     template::Variables,
-    tls, trace,
+    trace,
 };
 
 /// What is known about a request.
@@ -497,7 +500,7 @@ impl Record {
             bytes_out: self.bytes_out,
             compression: compressed.map(|compressed| compressed.coding.name()),
             bytes_uncompressed: compressed.map(Compressed::original),
-            tls: tls::logged(&self.endpoints),
+            tls: tls_settings::logged(&self.endpoints),
             referer: self.known_header(Name::Referer),
             user_agent: self.known_header(Name::UserAgent),
             site: self.site_name(),
@@ -685,7 +688,7 @@ impl Variables for Record {
             Variable::Method => out.extend_from_slice(self.head.method.as_str().as_bytes()),
             Variable::Scheme => out.extend_from_slice(self.endpoints.scheme().as_bytes()),
             Variable::Tls(part) => {
-                if let Some(value) = tls::variable(*part, &self.endpoints) {
+                if let Some(value) = tls_settings::variable(*part, &self.endpoints) {
                     out.extend_from_slice(value.as_bytes());
                 }
             }
@@ -753,7 +756,11 @@ mod tests {
             ("record", size_of::<Record>(), 448),
             ("head", size_of::<Head>(), 224),
             ("addresses", size_of::<Endpoints>(), 48),
-            ("connection", size_of::<crate::connection::Http1>(), 256),
+            (
+                "connection",
+                size_of::<crate::connections::serve::Http1>(),
+                256,
+            ),
             // And its two counts.
             ("state of the connection", size_of::<Conn>() + 16, 128),
         ] {

@@ -1,7 +1,7 @@
 //! Turns host and path into a file, script, redirect, reply or refusal.
 //!
 //! [`Router::new`] compiles a configuration. For each request, [`Router::find`] finds its site and route (no I/O),
-//! and [`Router::resolve`] finds what the path refers to there; [`files`](super::files) then answers with a file.
+//! and [`Router::resolve`] finds what the path refers to there; [`files`](crate::files) then answers with a file.
 //! `route/resolve.rs` has the order of the steps, `route/cache.rs` what is cached and for how long.
 //!
 //! Nothing here blocks the reactor: lookups use the kernel's caches, or run on tokio's blocking threads.
@@ -24,33 +24,34 @@ mod hashing;
 mod host;
 mod lookup;
 mod method;
-mod pattern;
 mod refusal;
 mod resolve;
-mod rewrite;
 mod root;
 mod rules;
 mod unchecked;
 
 pub use cache::CacheLimits;
-pub(super) use pattern::Matcher;
 pub use refusal::Refusal;
 pub use resolve::Script;
 pub(crate) use resolve::is_out_of_descriptors;
 pub use root::Reach;
 pub use rules::Rules;
+pub(super) use rules::pattern::Matcher;
 
 use self::{
     host::HostTable,
     lookup::{OnReactor, OnThread},
     resolve::{Kept, Stop, Walk, Wanted},
-    rewrite::{Query, Rewrite},
     root::{OpenRoot, Roots, trim_slash},
-    rules::{Compiler, Space},
+    rules::pattern,
+    rules::{
+        Compiler, Space,
+        rewrite::{Query, Rewrite},
+    },
 };
-use super::{
+use crate::{
+    access::guard::Guard,
     files::{FileEntry, LoadedFile},
-    guard::Guard,
 };
 
 /// All sites and routes of a configuration, compiled.
@@ -182,7 +183,7 @@ impl Site {
 pub enum Target<'r, F = Rc<FileEntry>, S = Rc<Script>> {
     /// The route answers by itself.
     Action(&'r Action),
-    /// A file for GET or HEAD: [`files::serve`](super::files::serve) answers it.
+    /// A file for GET or HEAD: [`files::serve`](crate::files::serve) answers it.
     File(F),
     /// A script that exists, and a pool that runs it.
     Script(S),

@@ -5,8 +5,11 @@
 //! changed files ([`changes`]) several times a second. If a chain and its key do not fit together, somebody is usually
 //! just writing them, so weir tries again before it reports this.
 
+pub(crate) mod acme;
 mod changes;
 mod installed;
+pub(crate) mod keeper;
+pub(crate) mod local_ca;
 mod prepare;
 mod reading;
 
@@ -28,7 +31,7 @@ use self::{
     prepare::Stage,
     reading::Reading,
 };
-use super::{acme::Demanded, keeper::Keeper, local_ca::LocalCertificates};
+use crate::certificates::{acme::Demanded, keeper::Keeper, local_ca::LocalCertificates};
 
 /// The certificates of a configuration with TLS.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ pub(super) struct Certificates {
     changes: Changes,
     /// [`Keeper::starts`] of the keeper that has its keys or is being given them.
     keeper_starts: u64,
-    /// [`Tickets::turns`](super::keeper::Tickets::turns) that the gateway knows of.
+    /// [`Tickets::turns`](crate::certificates::keeper::Tickets::turns) that the gateway knows of.
     ticket_turns: u64,
 }
 

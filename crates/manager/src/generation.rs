@@ -15,8 +15,11 @@
 //! `Serving`. Workers are stopped when their gateway has ended, not before. In `Stopping` everything is asked to end, and killed after
 //! the grace period.
 
+pub(crate) mod addresses;
 mod boot;
+pub(crate) mod egress;
 mod limits;
+pub(crate) mod plan;
 mod said;
 
 use std::{
@@ -39,23 +42,18 @@ use weir_sys::{
 };
 
 pub(super) use self::said::{said, say_listeners};
-use super::{
+use crate::{
     Failure, Loaded,
-    acme::Demanded,
-    addresses::Addresses,
-    certificates::Certificates,
-    egress,
-    gateway::Gateway,
-    heritage::{self, Logs},
-    keeper::Keeper,
-    listen::Sockets,
-    measure::Meter,
-    notify,
-    owners::Owners,
+    certificates::{Certificates, acme::Demanded, keeper::Keeper},
+    children::{
+        gateway::Gateway,
+        heritage::{self, Logs},
+        measure::Meter,
+    },
+    generation::{addresses::Addresses, plan::Plan},
     php::{MasterEvent, Masters},
-    pid_file::Claim,
-    plan::Plan,
-    window::Windows,
+    sockets::{admin::Windows, listen::Sockets, owners::Owners},
+    supervise::{notify, pid_file::Claim},
     workers::{Before, Pools},
 };
 

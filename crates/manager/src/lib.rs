@@ -4,61 +4,38 @@
 //!
 //! - The manager keeps the rights that weir was started with. It reads the configuration, binds the listening sockets,
 //!   opens the logs, starts the gateway and the workers, and waits.
-//! - The gateway ([`jail`]) handles the internet. It has only what `control::Heritage` lists, gives up root before it
+//! - The gateway ([`children::jail`]) handles the internet. It has only what `control::Heritage` lists, gives up root before it
 //!   reads anything, and can request from the manager what `control::ToManager` lists: for example a connection to
 //!   one of its own workers, or that worker's end. A gateway that dies is replaced; the sockets stay open meanwhile.
 //! - Workers ([`workers`]) run application code. They have a listening socket that only the manager can connect to.
 //!   Their output is read as lines of text and never interpreted, and they die with the manager.
 //!
-//! What to read next: [`supervise`], the loop; [`generation`], what one configuration runs; [`plan`], the checks
-//! before anything is started.
+//! What to read next: [`supervise`], the loop; [`generation`], what one configuration runs, and `generation/plan`, the checks before
+//! anything is started. Then what a generation has: [`sockets`], [`certificates`], [`children`] (gateway, keeper, acme), [`workers`]
+//! and the PHP processes that they come from ([`php`]), and [`output`], the logs. [`upgrade`] passes all of it on to a new weir.
 #![forbid(unsafe_code)]
 
-mod acme;
-mod addresses;
-mod banner;
 mod certificates;
-mod egress;
-mod environment;
-mod fpm_mode;
-mod gateway;
+mod children;
 mod generation;
-mod handover;
-mod heritage;
-pub mod jail;
-mod keeper;
-mod line_log;
-pub mod listen;
-mod local_ca;
-mod log_files;
-mod measure;
-pub mod memory;
-mod notify;
-mod oom;
 mod output;
-mod output_tail;
-mod own_path;
-mod owners;
 mod php;
-mod pid_file;
-mod plan;
-mod program;
-mod quic;
-mod role;
-mod slow_log;
+mod sockets;
 mod supervise;
-mod watch;
-mod window;
+mod upgrade;
 mod workers;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
 use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity, Window};
 
-pub use fpm_mode::FpmMode;
-use plan::Problem;
-pub use plan::loads::of_pools as php_loads;
-pub use program::{Origin, Program};
+pub use children::jail;
+use generation::plan::Problem;
+pub use generation::plan::loads::of_pools as php_loads;
+pub use sockets::listen;
+pub use supervise::fpm_mode::FpmMode;
+pub use upgrade::program::{Origin, Program};
+pub use workers::memory;
 
 /// The arguments of `weir serve`.
 #[derive(Debug)]

@@ -3,7 +3,12 @@
 //! Each process has one pipe for each. A line longer than [`LONGEST`] is split, and both parts are marked: nothing is
 //! lost, and memory per process is limited. With PHP-FPM's format ([`fpm`]) the lines look like PHP-FPM's.
 
+pub(crate) mod banner;
 mod fpm;
+pub(crate) mod line_log;
+pub(crate) mod log_files;
+pub(crate) mod slow_log;
+pub(crate) mod tail;
 
 use std::{
     collections::VecDeque,
@@ -17,7 +22,10 @@ use std::{
 use weir_config::{ErrorFormat, Log, LogTarget, Workers};
 use weir_sys::{file, identity::Identity};
 
-use super::{line_log::LineLog, log_files::LogFiles, plan::Problem};
+use crate::{
+    generation::plan::Problem,
+    output::{line_log::LineLog, log_files::LogFiles},
+};
 use fpm::{Form, PartialLine};
 use weir_observe::{
     error_log,

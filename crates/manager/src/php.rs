@@ -9,7 +9,7 @@
 //! A master is forked from a process that has loaded PHP for several pools ([`template`]), or loads PHP itself. It runs as its pool's
 //! user before anything of the pool happens in it. It gets orders over a `SOCK_SEQPACKET` pair on its descriptor 0
 //! ([`wire`]). When that pair is closed or the manager dies, the master and all its workers end. Its reports are not
-//! trusted: each number in them is looked up by the code that requested it ([`super::workers`]), and a report can only
+//! trusted: each number in them is looked up by the code that requested it ([`crate::workers`]), and a report can only
 //! make the manager record an end.
 
 mod inputs;
@@ -33,8 +33,10 @@ use weir_machine::php::Program;
 use weir_observe::events::Stream;
 use weir_sys::{identity::Identity, limits::OpenFiles, process::Exit, version};
 
-use super::{
-    handover::HandedLists, oom::OomKills, output::OutputLog, slow_log::SlowLog, watch::Watch,
+use crate::{
+    children::{oom::OomKills, watch::Watch},
+    output::{OutputLog, slow_log::SlowLog},
+    upgrade::HandedLists,
 };
 
 use inputs::{Inputs, Look};

@@ -4,6 +4,9 @@
 //! if it fails. `old` are generations that are finishing.
 
 mod actions;
+pub(crate) mod fpm_mode;
+pub(crate) mod notify;
+pub(crate) mod pid_file;
 mod reload;
 mod upgrade;
 
@@ -28,22 +31,25 @@ use weir_sys::{
     signal::{Signal, Signals},
 };
 
-use super::{
+use crate::{
     Failure, Loaded, Start,
-    acme::Orders,
-    addresses::Addresses,
-    banner,
-    fpm_mode::{SignalAction, action_of},
-    generation::{Event, Generation, Shared, say_listeners},
-    handover::{Anchor, Predecessor, ToAnchor},
-    heritage,
-    keeper::Keeper,
-    listen::Sockets,
-    notify::Notifier,
+    certificates::{acme::Orders, keeper::Keeper},
+    children::{heritage, watch::Source},
+    generation::{
+        Event, Generation, Shared,
+        addresses::Addresses,
+        plan::{self, Plan},
+        say_listeners,
+    },
+    output::banner,
     php::{Load, MasterEvent, MasterId, Masters},
-    pid_file::PidFile,
-    plan::{self, Plan},
-    watch::Source,
+    sockets::listen::Sockets,
+    supervise::{
+        fpm_mode::{SignalAction, action_of},
+        notify::Notifier,
+        pid_file::PidFile,
+    },
+    upgrade::{Anchor, Predecessor, ToAnchor},
     workers::Before,
 };
 use reload::Handing;

@@ -20,6 +20,7 @@
 mod command;
 mod crashes;
 mod master;
+pub mod memory;
 mod memory_left;
 mod on_demand;
 mod php;
@@ -51,14 +52,11 @@ use self::{
     quota::Quota,
     worker::{Claim, Link, Started, Worker},
 };
-use super::{
-    measure::PoolPids,
-    memory,
-    oom::OomKills,
-    output::OutputLog,
+use crate::{
+    children::{measure::PoolPids, oom::OomKills},
+    generation::plan::{Plan, Problem, Program, Runs},
+    output::{OutputLog, slow_log::SlowLog},
     php::{Load, Loading, Logs, MasterEvent, MasterId, Masters},
-    plan::{Plan, Problem, Program, Runs},
-    slow_log::SlowLog,
 };
 pub(super) use roots::resolve;
 

@@ -21,12 +21,14 @@ use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
 use super::{
     ConnectError, Learner, PoolHandle, ServerChoice, SessionUse, Turn, scaling::Effects,
-    sessions::Learned,
+    turns::sessions::Learned,
 };
 use crate::{
-    pool_log::{Line, ScriptEnd},
-    record::OwnedWorker,
-    worker_conn::WorkerConn,
+    record::{
+        OwnedWorker,
+        pool_log::{Line, ScriptEnd},
+    },
+    scripts::fastcgi::connection::WorkerConn,
 };
 
 /// The right to use one worker. See the module. Its fields are in a box: it is moved many times, and a request that waits has
@@ -142,7 +144,7 @@ impl Lease {
     }
 
     /// The worker is about to get the request: notes it for the status page. `asker`: the client's number if it may be a
-    /// worker ([`Source::number`](crate::own_calls::Source::number)), otherwise 0.
+    /// worker ([`Source::number`](crate::scripts::own_calls::Source::number)), otherwise 0.
     pub(crate) fn begin(&mut self, facts: &Facts<'_>, asker: u64) {
         self.begun = true;
         if let Some(score) = self.score {

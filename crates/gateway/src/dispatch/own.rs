@@ -14,7 +14,7 @@ use weir_pool::{Action, Micros, RequestId, ShedReason};
 use weir_upstream::driver::Receiver;
 
 use super::{Called, Lease, PoolHandle, State, scaling::Effects};
-use crate::{Gateway, clock, own_calls::Asker};
+use crate::{Gateway, clock, scripts::own_calls::Asker};
 
 /// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
 static CALLING: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());

@@ -9,6 +9,9 @@
 //! is free or given back, and was idle for too long, has served `max_requests`, has exceeded `max_memory`, or is older than the last
 //! `PoolsReady`. Its place is free when the manager has reported its end.
 
+pub(crate) mod limits;
+pub(crate) mod processors;
+
 use std::time::Duration;
 
 use weir_config::{Pm, Workers};
@@ -24,10 +27,10 @@ use weir_pool::{
 use weir_sys::process::Exit;
 use weir_upstream::driver::Sender;
 
-use super::{Lease, PoolHandle, Slot, State, processors::Processors, servers::Note};
+use super::{Lease, PoolHandle, Slot, State, scaling::processors::Processors, servers::Note};
 use crate::{
     clock::{self, NEVER},
-    worker_conn::WorkerConn,
+    scripts::fastcgi::connection::WorkerConn,
 };
 
 /// The scaling of a pool whose workers weir starts.

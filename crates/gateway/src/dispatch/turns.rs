@@ -1,6 +1,8 @@
 //! Requests with the same key run one after the other (`serialize_by`). The others wait here, without occupying a
-//! worker. An example is requests of one PHP session, which would wait for the session's lock; [`super::sessions`]
+//! worker. An example is requests of one PHP session, which would wait for the session's lock; [`super::turns::sessions`]
 //! finds out for which scripts this happens.
+
+pub(crate) mod sessions;
 
 use std::{
     collections::{HashMap, VecDeque},

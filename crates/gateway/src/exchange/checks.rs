@@ -5,7 +5,7 @@ use weir_http::Head;
 use weir_http1::Name;
 use weir_semantics::authority::host_name;
 
-use super::super::{record::Record, refusal::Refusal};
+use crate::{answers::refusal::Refusal, record::Record};
 
 /// The checks of RFC 9112 §3.2 for every request, and refusal of invalid methods and of those that are not for a
 /// reverse proxy.

@@ -2,9 +2,11 @@
 
 use super::Refusal;
 use crate::{
-    auth::{Checked, Unverified},
-    guard::Guard,
-    rates::RateFields,
+    access::{
+        basic_auth::{Checked, Unverified},
+        guard::Guard,
+        rates::RateFields,
+    },
     record::{Rare, Record},
     route::RouteMatch,
 };

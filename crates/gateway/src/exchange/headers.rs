@@ -6,7 +6,9 @@ use weir_http::{Fields, Reply};
 use weir_http1::{Name, check_field};
 
 use super::{https, targets::rendered};
-use crate::{Gateway, compression, conn::Conn, record::Record, route::Rules};
+use crate::{
+    Gateway, answers::compression, connections::client::Conn, record::Record, route::Rules,
+};
 
 /// What the site adds to the head that scripts see.
 pub(super) fn set_request_headers(record: &mut Record, settings: &Settings) {

@@ -4,9 +4,9 @@ use http::StatusCode;
 use weir_http::Reply;
 
 use crate::{
-    conn::Conn,
+    answers::refusal::Refusal,
+    connections::client::Conn,
     record::Record,
-    refusal::Refusal,
     route::{Rules, Site},
 };
 

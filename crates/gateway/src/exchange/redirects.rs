@@ -12,10 +12,10 @@ use weir_semantics::path;
 use super::{Named, targets::answer_target};
 use crate::{
     Gateway,
-    cgi::Head,
+    answers::refusal::Refusal,
     record::Record,
-    refusal::Refusal,
     route::{Rules, Target},
+    scripts::fastcgi::cgi::Head,
     trace,
 };
 

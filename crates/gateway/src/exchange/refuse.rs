@@ -6,11 +6,11 @@ use weir_http1::Name;
 use weir_observe::{clock, error_log::tell};
 
 use crate::{
+    answers::refusal::Refusal,
     files,
     record::Record,
-    refusal::Refusal,
     route::{Router, Rules},
-    script::about,
+    scripts::about,
     trace,
 };
 

@@ -5,7 +5,13 @@ use std::time::SystemTime;
 use http::StatusCode;
 use weir_observe::clock;
 
-use crate::{Gateway, access_log::Entry, conn::Conn, tally::FinishedRequest, template, tls};
+use crate::{
+    Gateway,
+    access_log::Entry,
+    connections::{client::Conn, tls_settings},
+    tally::FinishedRequest,
+    template,
+};
 
 /// Logs a request head that the connection's carrier has refused.
 pub(crate) fn refused_head(
@@ -43,7 +49,7 @@ pub(crate) fn refused_head(
         bytes_out: 0,
         compression: None,
         bytes_uncompressed: None,
-        tls: tls::logged(&conn.endpoints),
+        tls: tls_settings::logged(&conn.endpoints),
         referer: None,
         user_agent: None,
         site: None,

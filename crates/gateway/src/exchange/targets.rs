@@ -9,10 +9,9 @@ use weir_http::{Body, Fields, Reply};
 use weir_http1::{InvalidField, Name};
 
 use crate::{
-    compression,
+    answers::{compression, refusal::Refusal},
     files::{self, FileEntry, Forms},
     record::Record,
-    refusal::Refusal,
     route::Target,
     template,
 };

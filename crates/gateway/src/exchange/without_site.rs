@@ -5,7 +5,7 @@ use http::{Method, StatusCode};
 use weir_http::{Body, Fields, Reply};
 use weir_http1::Name;
 
-use crate::{Gateway, record::Record, refusal::Refusal};
+use crate::{Gateway, answers::refusal::Refusal, record::Record};
 
 use super::{
     checks::METHODS,

@@ -20,7 +20,7 @@ use super::{
     encoding,
     types::{self, Presentation},
 };
-use crate::compression::KnownForms;
+use crate::answers::compression::KnownForms;
 
 /// A file and its precompressed variants.
 #[derive(Debug)]

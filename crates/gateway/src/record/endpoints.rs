@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use weir_tls::Info;
 
-use crate::policy;
+use crate::scripts::policy;
 
 /// The addresses of a connection's two ends, as logs and scripts name them; made once for all its requests, and small,
 /// because each connection has one.

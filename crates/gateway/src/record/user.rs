@@ -6,7 +6,7 @@ use weir_htpasswd::Credentials;
 use weir_http1::Name;
 
 use super::{Rare, Record};
-use crate::auth::{Auth, Unverified};
+use crate::access::basic_auth::{Auth, Unverified};
 
 /// A user who has shown a password.
 #[derive(Debug)]

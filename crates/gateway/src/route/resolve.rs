@@ -35,9 +35,11 @@ use weir_sys::file::{self, FileKind};
 use super::{
     Target,
     lookup::Lookup,
-    pattern::{HiddenFile, is_php_source},
     root::OpenRoot,
-    rules::{Check, Fallback, Rules, Space, Split},
+    rules::{
+        Check, Fallback, Rules, Space, Split,
+        pattern::{HiddenFile, is_php_source},
+    },
 };
 use crate::files::{LoadedFile, Source};
 

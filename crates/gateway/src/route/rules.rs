@@ -1,5 +1,8 @@
 //! The settings of a site or a route, compiled once for all requests.
 
+pub(crate) mod pattern;
+pub(crate) mod rewrite;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
@@ -14,12 +17,18 @@ use weir_config::{Address, Config, Pool, PoolId, Runtime, Settings, Upstream, Up
 use weir_control::path_inside;
 
 use super::{
-    pattern::{Hidden, ScriptPattern, is_php_source},
     resolve::Wanted,
-    rewrite::Rewrite,
     root::{OpenRoot, Root, Roots, trim_slash},
+    rules::{
+        pattern::{Hidden, ScriptPattern, is_php_source},
+        rewrite::Rewrite,
+    },
 };
-use crate::{auth::Auths, files::Presentation, guard::Guard, policy::Policy};
+use crate::{
+    access::{basic_auth::Auths, guard::Guard},
+    files::Presentation,
+    scripts::policy::Policy,
+};
 
 /// The compiled settings for a request.
 #[derive(Debug)]

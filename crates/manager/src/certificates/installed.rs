@@ -14,8 +14,8 @@ use weir_config::Certificate;
 
 use super::changes::Files;
 use crate::{
-    keeper::{Held, HeldKey, Refused},
-    plan::Problem,
+    certificates::keeper::{Held, HeldKey, Refused},
+    generation::plan::Problem,
 };
 
 /// A certificate as it is in force.

@@ -28,9 +28,11 @@ use super::{
     installed::{ByFiles, open_file},
 };
 use crate::{
-    acme::in_folder,
-    keeper::{Answer, Keeper, Refused},
-    plan::{Plan, Problem, find_program},
+    certificates::{
+        acme::in_folder,
+        keeper::{Answer, Keeper, Refused},
+    },
+    generation::plan::{Plan, Problem, find_program},
 };
 
 /// How far the preparation is.
@@ -69,7 +71,7 @@ impl Stage {
 impl Certificates {
     /// Gives all certificates that there are to the keeper; those of `before` that have not changed stay. What is wrong is
     /// told by [`check`](Self::check). `None`: no listener has TLS.
-    pub(in super::super) fn prepare(
+    pub(crate) fn prepare(
         config: &Config,
         plan: &Plan,
         keeper: &Rc<RefCell<Keeper>>,
@@ -154,7 +156,7 @@ impl Certificates {
     }
 
     /// Whether the certificates that there are can be used; `None`: the keeper has not read all of them yet.
-    pub(in super::super) fn check(&mut self, config: &Config) -> Option<Result<(), Vec<Problem>>> {
+    pub(crate) fn check(&mut self, config: &Config) -> Option<Result<(), Vec<Problem>>> {
         let Stage::Checking {
             is_ready, reading, ..
         } = &self.stage
@@ -191,11 +193,7 @@ impl Certificates {
     }
 
     /// Waits until it is prepared; `makes`: and made, too. Only while weir starts: then there is nothing else to do.
-    pub(in super::super) fn prepare_now(
-        &mut self,
-        config: &Config,
-        makes: bool,
-    ) -> Result<(), Vec<Problem>> {
+    pub(crate) fn prepare_now(&mut self, config: &Config, makes: bool) -> Result<(), Vec<Problem>> {
         loop {
             let now = Instant::now();
             let done = match self.check(config) {
@@ -217,7 +215,7 @@ impl Certificates {
 
     /// Makes certificates of the local authority that are missing, and the folder of certificates. Returns the messages for a
     /// gateway that was started before; `None`: the keeper has not made all of them yet.
-    pub(in super::super) fn make(
+    pub(crate) fn make(
         &mut self,
         config: &Config,
         now: Instant,

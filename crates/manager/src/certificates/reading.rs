@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::PathBuf};
 
 use super::{Certificates, installed::Stamps};
-use crate::keeper::{Answer, Held, Refused};
+use crate::certificates::keeper::{Answer, Held, Refused};
 
 /// Certificates that are being read.
 #[derive(Debug, Default)]

@@ -24,10 +24,11 @@ use super::{
     TemplateId, of_this_build, variables,
 };
 use crate::{
-    gateway::is_full,
-    output::Outputs,
-    slow_log::SlowSocket,
-    watch::{Source, Watch},
+    children::{
+        gateway::is_full,
+        watch::{Source, Watch},
+    },
+    output::{Outputs, slow_log::SlowSocket},
 };
 
 #[derive(Debug)]

@@ -36,10 +36,12 @@ use super::{
     wire::{Order, Report},
 };
 use crate::{
-    gateway::is_full,
-    oom::KILLED,
+    children::{
+        gateway::is_full,
+        oom::KILLED,
+        watch::{Source, Watch},
+    },
     output::{OutputLog, Outputs},
-    watch::{Source, Watch},
 };
 
 /// What pools have in common that may share a template.

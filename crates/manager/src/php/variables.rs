@@ -4,7 +4,7 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt, os::unix::ffi::OsStringExt};
 
 use weir_sys::version;
 
-use crate::environment::{self, Variables};
+use crate::children::environment::{self, Variables};
 
 /// Keys and values of CONFIG.
 pub(crate) type Fields = Vec<(&'static str, Vec<u8>)>;

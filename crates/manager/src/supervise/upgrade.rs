@@ -1,4 +1,4 @@
-//! Upgrades: a new weir is started, gets everything, and is in charge when it serves ([`crate::handover`]). Both sides are
+//! Upgrades: a new weir is started, gets everything, and is in charge when it serves ([`crate::upgrade`]). Both sides are
 //! here: the old weir, and the new one until it is in charge.
 
 use std::{
@@ -12,14 +12,14 @@ use weir_sys::{process, signal::Signal};
 use super::{LAST_WORDS, Manager, Reload, Requester, Stopping, reload::LONGEST_CLOSE, say_lines};
 use crate::{
     Failure,
-    gateway::is_gone,
+    children::gateway::is_gone,
     generation::give_connections,
-    handover::{
+    php::MasterEvent,
+    supervise::pid_file::PidFile,
+    upgrade::{
         Anchor, Finishing, HANDOVER, Listing, Outcome, Said, Successor, ToAnchor, ToPredecessor,
         ToSuccessor,
     },
-    php::MasterEvent,
-    pid_file::PidFile,
 };
 
 /// What an upgrade has made of this process.

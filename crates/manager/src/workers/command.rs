@@ -23,7 +23,7 @@ use weir_sys::{
 };
 
 use super::{Claim, Kind, Link, Pool, RETIRE_LIMIT, Started, Worker, about};
-use crate::{output::Outputs, plan::Program};
+use crate::{generation::plan::Program, output::Outputs};
 
 /// A worker's listening socket.
 #[derive(Debug)]

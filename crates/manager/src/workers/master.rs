@@ -29,10 +29,12 @@ use super::{
     zygote::{self, Zygote},
 };
 use crate::{
-    gateway::{Lifetime, back_off, describe_pause},
-    handover::Handed,
-    oom::KILLED,
+    children::{
+        gateway::{Lifetime, back_off, describe_pause},
+        oom::KILLED,
+    },
     php::{Logs, MasterId, Masters, Report, Spec, Task},
+    upgrade::Handed,
 };
 
 /// A pool's master, and the one that will replace it.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use weir_control::ToGateway;
 
 use super::{Pools, Worker};
-use crate::memory;
+use crate::workers::memory;
 
 impl Pools {
     /// Tells the gateway what workers cost, and how much memory is left for more.

@@ -12,9 +12,9 @@ use weir_sys::process;
 
 use super::{FORK_LIMIT, RETIRE_LIMIT, UNCLAIMED_LIMIT, about, command::Socket, php::Forked};
 use crate::{
+    children::watch::Source,
     output::Outputs,
     php::{MasterId, Masters},
-    watch::Source,
 };
 
 /// Has the output of a process read from now on: its lines can be logged with its process id.

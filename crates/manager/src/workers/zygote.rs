@@ -25,7 +25,7 @@ use super::{
     worker::watch_output,
 };
 use crate::{
-    gateway::{Lifetime, describe_pause},
+    children::gateway::{Lifetime, describe_pause},
     output::Outputs,
     php::{MasterId, Masters, Report, Task},
 };
@@ -274,7 +274,7 @@ impl Pool {
             // Also a boot that failed only after a long time.
             false => {
                 zygote.failures += 1;
-                crate::gateway::back_off(zygote.failures + 2, MAX_PAUSE)
+                crate::children::gateway::back_off(zygote.failures + 2, MAX_PAUSE)
             }
         };
         zygote.state = State::Due(now + pause);

@@ -17,7 +17,10 @@ use weir_observe::clock;
 use weir_pool::{Micros, ServerId, mixed};
 
 use super::CheckStatus;
-use crate::{cgi, dispatch::PoolHandle, worker_conn::WorkerConn};
+use crate::{
+    dispatch::PoolHandle,
+    scripts::fastcgi::{cgi, connection::WorkerConn},
+};
 
 /// Checks a server until it is removed.
 pub(super) async fn watch(pool: &'static PoolHandle, server: ServerId, serial: u64) {
