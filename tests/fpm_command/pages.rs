@@ -245,22 +245,26 @@ fn lists_of_processes_show_php_fpm_s_names() {
         let mut subject = Subject::start(weir, "", "", &[]);
         subject.news();
         let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let mut all = vec![subject.running.pid];
-        let mut found = Vec::new();
-        while let Some(pid) = all.pop() {
-            all.extend(children(pid).iter().map(|(child, _)| *child));
-            let line = crate::support::command_line(pid);
-            let line = line.split(" (").next().unwrap().to_owned();
-            if line.starts_with("php-fpm:") {
-                found.push(format!("{} {line}", name(pid).trim()));
+        let shown = || {
+            let mut all = vec![subject.running.pid];
+            let mut found = Vec::new();
+            while let Some(pid) = all.pop() {
+                all.extend(children(pid).iter().map(|(child, _)| *child));
+                let line = crate::support::command_line(pid);
+                let line = line.split(" (").next().unwrap().to_owned();
+                if line.starts_with("php-fpm:") {
+                    found.push(format!("{} {line}", name(pid).trim()));
+                }
             }
-        }
-        found.sort();
-        found.dedup();
-        found
+            found.sort();
+            found.dedup();
+            found
+        };
+        // A worker has its name a moment after it was forked.
+        wait_until("a master and its workers", || shown().len() == 2);
+        shown()
     });
     assert_eq!(names[1], names[0]);
-    assert_eq!(names[1].len(), 2, "{names:?}");
 }
 
 /// A unit's process that is started as `weir fpm` has the same name.

@@ -235,7 +235,7 @@ fn a_path_info_needs_no_other_thread() {
         let page = weir.get(&format!("/run.php/{name}")).expect(200);
         assert_eq!(page.text(), file.display().to_string());
     }
-    assert_eq!(threads(), before);
+    assert!(threads() <= before, "{} threads, not {before}", threads());
     std::fs::write(root.join("product-0"), "").expect("a file");
     assert_eq!(weir.get("/run.php/product-0").expect(200).text(), "");
 }
