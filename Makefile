@@ -2,7 +2,8 @@
 #
 #   make run     build weir quickly and serve examples/site on http://127.0.0.1:8080/ and https://localhost:8443/ with PHP running
 #   make test    formatting, lints, unit tests, simulator, integration tests against real programs
-#   make conformance   what `make test` runs in short, at full length: attacks, reloads under load, scanners of TLS, other PHPs
+#   make conformance   what `make test` runs in short, at full length: attacks, reloads under load, scanners of TLS, other PHPs;
+#                      STEP=HTTP/3: only the steps whose name contains this
 #   make bench   weir and its peers side by side; figures to bench/runs/
 #
 # And to install it: make build, then make install as root (PREFIX, DESTDIR).
@@ -45,7 +46,7 @@ test: setup-test
 
 conformance: setup-test build
 	@setup/install.sh conformance
-	@CARGO="$(CARGO)" setup/conformance.sh $(TARGET)
+	@CARGO="$(CARGO)" setup/conformance.sh $(TARGET) "$(STEP)"
 
 bench: setup-run build
 	@bench/run

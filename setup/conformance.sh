@@ -4,22 +4,34 @@
 # certificates, and pools that share a load of PHP, both killed at random; and weir-php in php-cgi and php, and
 # in other versions of PHP, which takes root:
 #
-#   setup/conformance.sh TARGET
+#   setup/conformance.sh TARGET [STEP]
 #
-# TARGET is cargo's target folder. It has the release build, for what measures times. A step that
-# fails does not keep the others from running; the last lines name it.
+# TARGET is cargo's target folder. It has the release build, for what measures times. STEP: only the steps whose name contains this.
+# A step that fails does not keep the others from running; the last lines name it.
 set -eu
 
 cargo=${CARGO:-cargo}
 target=$1
+only=${2:-}
 export WEIR_CONFORMANCE=1
 
 . "$(dirname "$0")/steps.sh"
 
 failures=
+found=
 failed() {
     failures="$failures
 === FAILED: $1"
+}
+
+# check NAME COMMAND...: a step, if it was asked for.
+check() {
+    case $1 in
+    *"$only"*)
+        found=yes
+        step "$@"
+        ;;
+    esac
 }
 
 # tests PROGRAM FILTER...: these tests of a program one after another, because they measure time, with what they print.
@@ -70,25 +82,29 @@ tests_of_source() {
 }
 
 started=$(date +%s)
-step "nodes that share certificates" tests tls nodes::
-step "HTTP/2 over TLS" tests tls http2
-step "HTTP/2 without TLS" tests_of_release front http2
-step "HTTP/3" tests tls http3
-step "upgrades" tests tls upgrade
-step "upgrades that are disturbed" tests manager upgrade_races::
-step "many certificates and handshakes" tests_of_release tls many::
-step "all tests of the manager, as an ordinary user" tests manager ordinary_user::all_that_root_is_promised
-step "uploads to an application that stays booted" tests php_booted uploads
-step "applications that stay booted, each process with a boot of its own" tests_without_zygote
-step "pools that share a load of PHP, killed at random" tests_of_release php_pools shared_kills::
-step "weir-php in php-cgi and php" tests_of_hosts
-step "PHP is built from source" setup/php-source.sh "$target/php-source"
-step "weir-php in a PHP that was built from source" tests_of_source
-step "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4
-step "weir-php in PHP 8.5" setup/debian.sh "$target" sid 8.5
-step "h3i is built" "$cargo" build --locked --manifest-path setup/h3i/Cargo.toml --target-dir "$target/h3i"
-step "scanners of TLS, h3i" tests_of_release tls conformance::
+check "nodes that share certificates" tests tls nodes::
+check "HTTP/2 over TLS" tests tls http2
+check "HTTP/2 without TLS" tests_of_release front http2
+check "HTTP/3" tests tls http3
+check "upgrades" tests tls upgrade
+check "upgrades that are disturbed" tests manager upgrade_races::
+check "many certificates and handshakes" tests_of_release tls many::
+check "all tests of the manager, as an ordinary user" tests manager ordinary_user::all_that_root_is_promised
+check "uploads to an application that stays booted" tests php_booted uploads
+check "applications that stay booted, each process with a boot of its own" tests_without_zygote
+check "pools that share a load of PHP, killed at random" tests_of_release php_pools shared_kills::
+check "weir-php in php-cgi and php" tests_of_hosts
+check "PHP is built from source" setup/php-source.sh "$target/php-source"
+check "weir-php in a PHP that was built from source" tests_of_source
+check "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4
+check "weir-php in PHP 8.5" setup/debian.sh "$target" sid 8.5
+check "h3i is built" "$cargo" build --locked --manifest-path setup/h3i/Cargo.toml --target-dir "$target/h3i"
+check "scanners of TLS, h3i" tests_of_release tls conformance::
 echo
+if [ -z "$found" ]; then
+    echo "no step has this in its name: $only" >&2
+    exit 1
+fi
 if [ -n "$failures" ]; then
     echo "${failures#?}" >&2
     exit 1
