@@ -3,6 +3,7 @@
 //! Exit codes are those of sysexits(3): 0 success, 64 wrong command line, 69 no weir runs, 70 internal error, 78
 //! wrong configuration.
 
+mod admin;
 mod advise;
 mod certificates;
 mod folder;
@@ -12,7 +13,6 @@ mod reference;
 mod running;
 mod trust;
 mod version;
-mod window;
 
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -26,9 +26,9 @@ use weir_tools::{
     doctor, watch,
 };
 
+use self::admin::{Admin, AdminArgs, Request, admin_address, ask, limit};
 use self::certificates::CertificatesArgs;
 use self::trust::TrustArgs;
-use self::window::{Admin, Request, WindowArgs, admin_address, ask, limit};
 
 /// No weir is running (sysexits.h).
 pub const EX_UNAVAILABLE: u8 = 69;
@@ -43,9 +43,9 @@ pub enum Command {
     /// `weir doctor`
     Doctor(doctor::Args),
     /// `weir status`, `weir reload`, `weir upgrade`, `weir stop`, `weir pool`
-    Ask(Request, WindowArgs),
+    Ask(Request, AdminArgs),
     /// `weir watch`
-    Watch(watch::Flags, WindowArgs),
+    Watch(watch::Flags, AdminArgs),
     /// `weir bench`
     Bench(Box<BenchArgs>),
     /// `weir trust`
@@ -134,9 +134,9 @@ pub fn main() -> ExitCode {
         Ok(Command::Serve(args)) => serve(&args, origin),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
         Ok(Command::Watch(flags, args)) => match args.place_if_any() {
-            Ok(window) => {
+            Ok(admin) => {
                 let named = args.admin.is_some() || args.config.is_some();
-                watch::main(&flags, window.as_ref(), named)
+                watch::main(&flags, admin.as_ref(), named)
             }
             Err(code) => code,
         },
@@ -169,8 +169,8 @@ pub fn serve(args: &ServeArgs, origin: weir_manager::Origin) -> ExitCode {
         text: source.text,
         environment: source.environment,
         file: source.file,
-        window: args.admin.iter().find_map(Admin::window),
-        window_tcp: args.admin.iter().find_map(Admin::tcp),
+        admin: args.admin.iter().find_map(Admin::admin),
+        admin_tcp: args.admin.iter().find_map(Admin::tcp),
         trace: args.trace,
         folder: source.folder,
         late_checks: args
@@ -257,7 +257,7 @@ enum TypedCommand {
         #[arg(value_name = "POOL", conflicts_with = "pool")]
         only: Option<String>,
         #[command(flatten)]
-        window: WindowArgs,
+        admin: AdminArgs,
     },
     /// Make the running weir reload its configuration, and print what is wrong with it
     ///
@@ -265,7 +265,7 @@ enum TypedCommand {
     /// changed get new workers. The old workers finish their requests first.
     Reload {
         #[command(flatten)]
-        window: WindowArgs,
+        admin: AdminArgs,
     },
     /// Replace the running weir by the program that is installed now, without a gap
     ///
@@ -274,7 +274,7 @@ enum TypedCommand {
     /// on, and this command says why. `weir reload` does the same if the program's file was replaced.
     Upgrade {
         #[command(flatten)]
-        window: WindowArgs,
+        admin: AdminArgs,
     },
     /// Stop the running weir; running requests may finish, for at most shutdown_timeout
     Stop {
@@ -282,7 +282,7 @@ enum TypedCommand {
         #[arg(long)]
         now: bool,
         #[command(flatten)]
-        window: WindowArgs,
+        admin: AdminArgs,
     },
     /// Prepare to stop: report not ready to load balancers, and close each connection after its
     /// answer
@@ -294,7 +294,7 @@ enum TypedCommand {
         #[arg(long)]
         off: bool,
         #[command(flatten)]
-        window: WindowArgs,
+        admin: AdminArgs,
     },
     /// Restart a pool of the running weir, or change its limits
     Pool {
@@ -320,7 +320,7 @@ enum TypedCommand {
         #[command(flatten)]
         flags: watch::Flags,
         #[command(flatten)]
-        window: WindowArgs,
+        admin: AdminArgs,
     },
     /// Convert a PHP-FPM, HAProxy, nginx, Apache or Caddy configuration to weir.toml (not built yet)
     Import(Later),
@@ -343,7 +343,7 @@ enum PoolAction {
     /// Start new workers with a fresh PHP; requests go to them when they are ready
     Restart {
         #[command(flatten)]
-        window: WindowArgs,
+        admin: AdminArgs,
     },
     /// Change limits until the next reload
     Set {
@@ -352,7 +352,7 @@ enum PoolAction {
         #[arg(value_name = "KEY=N", required = true, value_parser = limit)]
         limits: Vec<String>,
         #[command(flatten)]
-        window: WindowArgs,
+        admin: AdminArgs,
     },
 }
 
@@ -430,24 +430,24 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             watch,
             pool,
             only,
-            window,
+            admin,
         } => {
             let pool = pool.or(only);
-            Command::Ask(Request::Status { json, watch, pool }, window)
+            Command::Ask(Request::Status { json, watch, pool }, admin)
         }
-        TypedCommand::Upgrade { window } => Command::Ask(Request::Upgrade, window),
-        TypedCommand::Reload { window } => Command::Ask(Request::Reload, window),
-        TypedCommand::Stop { now, window } => Command::Ask(Request::Stop { now }, window),
-        TypedCommand::Watch { flags, window } => Command::Watch(flags, window),
-        TypedCommand::Drain { off, window } => Command::Ask(Request::Drain { off }, window),
+        TypedCommand::Upgrade { admin } => Command::Ask(Request::Upgrade, admin),
+        TypedCommand::Reload { admin } => Command::Ask(Request::Reload, admin),
+        TypedCommand::Stop { now, admin } => Command::Ask(Request::Stop { now }, admin),
+        TypedCommand::Watch { flags, admin } => Command::Watch(flags, admin),
+        TypedCommand::Drain { off, admin } => Command::Ask(Request::Drain { off }, admin),
         TypedCommand::Pool {
             name: pool,
-            action: PoolAction::Restart { window },
-        } => Command::Ask(Request::RestartPool { pool }, window),
+            action: PoolAction::Restart { admin },
+        } => Command::Ask(Request::RestartPool { pool }, admin),
         TypedCommand::Pool {
             name: pool,
-            action: PoolAction::Set { limits, window },
-        } => Command::Ask(Request::SetPool { pool, limits }, window),
+            action: PoolAction::Set { limits, admin },
+        } => Command::Ask(Request::SetPool { pool, limits }, admin),
         TypedCommand::Import(_) => return Err(Stop::NoImport),
         TypedCommand::Bench(args) => Command::Bench(args),
         TypedCommand::Certificates(args) => Command::Certificates(args),
@@ -559,18 +559,18 @@ mod tests {
 
     #[test]
     fn a_running_weir_is_asked() {
-        let Ok(Command::Ask(Request::Status { json: true, .. }, window)) =
+        let Ok(Command::Ask(Request::Status { json: true, .. }, admin)) =
             parse(&["weir", "status", "--json", "--admin", "unix:/run/a.sock"])
         else {
             panic!("not understood");
         };
-        let there = weir_config::Window::At("/run/a.sock".into());
-        assert_eq!(window.admin, Some(Admin::Window(there)));
+        let there = weir_config::SocketPath::At("/run/a.sock".into());
+        assert_eq!(admin.admin, Some(Admin::Socket(there)));
         assert!(matches!(
             parse(&["weir", "drain", "--off", "--admin", "127.0.0.1:9180"]),
             Ok(Command::Ask(
                 Request::Drain { off: true },
-                WindowArgs {
+                AdminArgs {
                     admin: Some(Admin::Tcp(_)),
                     ..
                 }
@@ -584,7 +584,7 @@ mod tests {
             parse(&["weir", "upgrade", "-c", "weir.toml"]),
             Ok(Command::Ask(
                 Request::Upgrade,
-                WindowArgs {
+                AdminArgs {
                     config: Some(_),
                     ..
                 }
@@ -596,7 +596,7 @@ mod tests {
         ));
         assert!(matches!(
             parse(&["weir", "pool", "shop", "restart", "-c", "weir.toml"]),
-            Ok(Command::Ask(Request::RestartPool { pool }, WindowArgs { config: Some(_), .. })) if pool == "shop"
+            Ok(Command::Ask(Request::RestartPool { pool }, AdminArgs { config: Some(_), .. })) if pool == "shop"
         ));
     }
 

@@ -5,8 +5,8 @@ use std::{path::Path, process::ExitCode};
 use http::Method;
 use serde_json::Value;
 use weir_admin::client::Endpoint;
-use weir_config::{Window, check_environment, read};
-use weir_machine::{ThisMachine, usual_window};
+use weir_config::{SocketPath, check_environment, read};
+use weir_machine::{ThisMachine, default_admin_socket};
 use weir_manager::memory;
 use weir_observe::console;
 use weir_sys::limits;
@@ -48,9 +48,9 @@ pub(super) fn main(args: &BenchArgs) -> ExitCode {
     };
     let status = || -> Result<Value, String> {
         let socket = match &config.server.admin {
-            Window::At(path) => path.clone(),
-            Window::Off => return Err("admin is off".into()),
-            Window::Usual => usual_window().ok_or("XDG_RUNTIME_DIR is not set")?,
+            SocketPath::At(path) => path.clone(),
+            SocketPath::Off => return Err("admin is off".into()),
+            SocketPath::Default => default_admin_socket().ok_or("XDG_RUNTIME_DIR is not set")?,
         };
         let said = weir_admin::client::ask(&Endpoint::Unix(socket), Method::GET, "/status");
         let said = said.map_err(|error| error.to_string())?;

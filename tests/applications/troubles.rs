@@ -19,7 +19,7 @@ use weir_test::{Client, Responder, Setup, Weir, free_address, php, wait_for, wai
 
 /// A pool of weir's own PHP.
 fn own_php(workers: usize, server: &str, pool: &str) -> Setup {
-    let setup = Setup::new().window().server(server);
+    let setup = Setup::new().admin().server(server);
     setup.pool(&format!(
         "runtime = \"php\"\npm = \"static\"\nmax_children = {workers}\n{pool}{}",
         php::identity()
@@ -76,10 +76,10 @@ fn workers_that_are_all_stuck_are_told_with_their_script_and_make_it_not_ready()
             "<?php while (!file_exists(__DIR__ . '/gate')) { usleep(5000); clearstatcache(); }",
         )
         .start();
-    assert_eq!(weir.window_get("/readyz").0, 200);
+    assert_eq!(weir.admin_get("/readyz").0, 200);
     let stuck: Vec<Client> = (0..3).map(|_| begin(&weir, "/stuck.php")).collect();
-    wait_until("it is not ready", || weir.window_get("/readyz").0 == 503);
-    let (_, why) = weir.window_get("/readyz");
+    wait_until("it is not ready", || weir.admin_get("/readyz").0 == 503);
+    let (_, why) = weir.admin_get("/readyz");
     assert!(
         why.contains("pool app") && why.contains("ready_stalled is 1 s"),
         "{why}"
@@ -105,7 +105,7 @@ fn workers_that_are_all_stuck_are_told_with_their_script_and_make_it_not_ready()
 
     // The trouble is over as soon as one of them ends.
     fs::write(weir.root().join("gate"), "").expect("a file");
-    wait_until("it is ready", || weir.window_get("/readyz").0 == 200);
+    wait_until("it is ready", || weir.admin_get("/readyz").0 == 200);
     wait_until("nothing is wrong", || troubles(&weir).is_empty());
     drop(stuck);
 }
@@ -114,7 +114,7 @@ fn workers_that_are_all_stuck_are_told_with_their_script_and_make_it_not_ready()
 fn servers_that_stand_still_are_not_helped_by_more_workers() {
     let setup = Setup::new()
         .file("run.php", "")
-        .window()
+        .admin()
         .server("ready_stalled = \"1s\"\n");
     let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("done");
@@ -132,7 +132,7 @@ fn servers_that_stand_still_are_not_helped_by_more_workers() {
     );
     assert!(!said.contains("max_children"), "{said}");
     assert!(!said.contains("secret"), "{said}");
-    assert_eq!(weir.window_get("/readyz").0, 503);
+    assert_eq!(weir.admin_get("/readyz").0, 503);
     gate.open();
     wait_until("nothing is wrong", || troubles(&weir).is_empty());
     drop(stuck);
@@ -184,7 +184,7 @@ fn a_name_that_does_not_resolve_is_told() {
     let nobody = free_address();
     let weir = Setup::new()
         .file("run.php", "")
-        .window()
+        .admin()
         .server(&format!("resolver = [\"{nobody}\"]"))
         .pool(
             "runtime = \"servers\"\nservers = [\"no-such-host.invalid:9000\"]\nqueue.maxconn = 2\n",
@@ -201,7 +201,7 @@ fn a_name_that_does_not_resolve_is_told() {
 
 #[test]
 fn a_full_disk_under_the_access_log_is_told_and_its_lost_lines_counted() {
-    let setup = Setup::new().file("text.txt", "a text").window().server("");
+    let setup = Setup::new().file("text.txt", "a text").admin().server("");
     let weir = setup.log("access = \"/dev/full\"").start();
     weir.get("/text.txt").expect(200);
     let said = wait_for_trouble(
@@ -209,7 +209,7 @@ fn a_full_disk_under_the_access_log_is_told_and_its_lost_lines_counted() {
         &["/dev/full cannot be written: No space left on device"],
     );
     assert!(said.contains("free some disk space"), "{said}");
-    let (_, metrics) = weir.window_get("/metrics");
+    let (_, metrics) = weir.admin_get("/metrics");
     assert!(
         metrics.contains("weir_log_lines_lost_total{log=\"access log /dev/full\"} 0"),
         "{metrics}"
@@ -405,7 +405,7 @@ fn metrics_are_compressed_and_have_no_histograms_of_sites_without_a_pool() {
     };
     let weir = start("");
     weir.get("/pid.php").expect(200);
-    let (_, text) = weir.window_get("/metrics");
+    let (_, text) = weir.admin_get("/metrics");
     for line in [
         "weir_site_request_duration_seconds_count{site=\"main\"}",
         "weir_site_requests_total{site=\"files\",code=\"2xx\"} 0",
@@ -474,7 +474,7 @@ fn metrics_are_compressed_and_have_no_histograms_of_sites_without_a_pool() {
     let weir = start("site_histograms = false\n");
     // A pool that nobody has used has no histogram.
     weir.get("/pid.php").expect(200);
-    let (_, text) = weir.window_get("/metrics");
+    let (_, text) = weir.admin_get("/metrics");
     assert!(
         !text.contains("weir_site_request_duration_seconds"),
         "{text}"
@@ -494,7 +494,7 @@ fn busy_workers_are_counted_while_they_are_busy() {
         )
         .start();
     let busy = || -> f64 {
-        let (_, text) = weir.window_get("/metrics");
+        let (_, text) = weir.admin_get("/metrics");
         let value = text.split("weir_busy_seconds_total{pool=\"app\"} ").nth(1);
         let value = value.and_then(|rest| rest.lines().next()).expect("a value");
         value.parse().expect("a number")

@@ -360,7 +360,7 @@ fn who_asks_and_how_decides_what_may_be_kept() {
 
 /// The value of a metric without labels.
 fn metric(sidecar: &Sidecar, name: &str) -> u64 {
-    let (_, text) = sidecar.weir.window_get("/metrics");
+    let (_, text) = sidecar.weir.admin_get("/metrics");
     let value = text
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -388,7 +388,7 @@ fn memory_is_bounded() {
         .plain_name("api.test", address)
         .lines("cache_size = \"1M\"\ncache_max_object = \"100K\"")
         .usual("cache = true")
-        .start_in(setup.window());
+        .start_in(setup.admin());
     let api = format!("/api.test:{}", address.port());
     let mut client = sidecar.client();
     for number in 0..100 {

@@ -347,7 +347,7 @@ fn metrics_status_and_page_show_hosts() {
 #[test]
 fn without_egress_nothing_is_shown_of_it() {
     let setup = Setup::new().file("call.php", CALL).pool(&own(1, ""));
-    let weir = setup.window().start();
+    let weir = setup.admin().start();
     assert_eq!(weir.get("/call.php?env").expect(200).text(), " ");
     let output = weir.command(&["status"]).output().expect("weir");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -394,7 +394,7 @@ fn a_call_over_the_unix_socket_belongs_to_its_worker() {
 #[test]
 fn a_pool_that_waits_for_a_host_is_told_its_name() {
     let origin = origin();
-    let setup = Setup::new().file("call.php", CALL).window();
+    let setup = Setup::new().file("call.php", CALL).admin();
     let socket: PathBuf = setup.folder().join("egress.sock");
     let setup = setup
         .server("ready_stalled = \"1s\"\n")

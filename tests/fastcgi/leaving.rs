@@ -145,7 +145,7 @@ fn a_cancelled_script_ends_and_its_worker_is_replaced() {
 #[test]
 fn cancelled_scripts_are_counted_and_are_no_crashes() {
     let setup = setup(&php::own(1, ""), "on_client_left = \"cancel\"");
-    let weir = setup.window().start();
+    let weir = setup.admin().start();
     for number in 1..=5 {
         drop(ask(&weir, &number.to_string(), ""));
         pid(&weir);

@@ -487,7 +487,7 @@ fn a_rule_for_an_index_file_holds_for_its_folder() {
 #[test]
 fn a_client_that_sends_too_much_is_told_so() {
     let weir = trusting("\"127.0.0.1\"")
-        .window()
+        .admin()
         .file("a.txt", "a")
         .site("rate = \"2/h burst 3\"")
         .more(
@@ -535,7 +535,7 @@ fn a_client_that_sends_too_much_is_told_so() {
     assert_eq!(free.header("ratelimit"), None);
     let own: Vec<u16> = (0..3).map(|_| ask("/own/a", one).status).collect();
     assert_eq!(own, [200, 200, 429]);
-    let (_, text) = weir.window_get("/metrics");
+    let (_, text) = weir.admin_get("/metrics");
     assert!(
         text.contains("weir_site_rate_limited_total{site=\"main\"} 4"),
         "{text}"

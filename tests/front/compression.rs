@@ -599,7 +599,7 @@ fn a_script_that_works_on_after_its_announced_length_does_not_keep_its_client_wa
 #[test]
 fn what_compression_saves_is_in_the_log_the_status_and_the_metrics() {
     let setup = Setup::new()
-        .window()
+        .admin()
         .file("run.php", "")
         .file("page.html", page(30_000))
         .file("noise.html", body(1, 5000))
@@ -655,7 +655,7 @@ fn what_compression_saves_is_in_the_log_the_status_and_the_metrics() {
         .expect("weir status");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("compressed  9 answers, "), "{shown}");
-    let (_, metrics) = weir.window_get("/metrics");
+    let (_, metrics) = weir.admin_get("/metrics");
     let status = weir.status();
     let families = ["answers", "input_bytes", "output_bytes"];
     let keys = ["answers", "bytes_in", "bytes_out"];

@@ -12,7 +12,7 @@ const GET: &str = "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn limited(server: &str) -> Setup {
     let setup = Setup::new().file("text.txt", "a text").file("run.php", "");
-    setup.window().server(server)
+    setup.admin().server(server)
 }
 
 fn kept(weir: &Weir) -> Client {
@@ -54,7 +54,7 @@ fn at_the_limit_the_connection_that_is_idle_for_longest_is_closed_for_a_newcomer
             "{status:#}"
         );
     }
-    let (_, metrics) = weir.window_get("/metrics");
+    let (_, metrics) = weir.admin_get("/metrics");
     for metric in [
         "weir_connections_limit_reached_total",
         "weir_connections_closed_for_others_total",

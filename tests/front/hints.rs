@@ -70,7 +70,7 @@ fn serve_says_what_was_probably_meant() {
 fn a_command_that_finds_no_weir_names_those_that_run() {
     let weir = Setup::new()
         .pool(&weir_test::php::cgi_pool(1))
-        .window()
+        .admin()
         .start();
     for command in ["stop", "status", "reload"] {
         let output = self::weir(&[command, "--admin", "unix:/nowhere/admin.sock"]);
@@ -323,7 +323,7 @@ fn what_a_site_shows_or_hides_by_mistake_is_told_by_check_and_at_the_start() {
 
 #[test]
 fn serve_says_on_a_terminal_where_it_serves_and_logs() {
-    let setup = Setup::new().window().log("format = \"json\"\n");
+    let setup = Setup::new().admin().log("format = \"json\"\n");
     let errors = setup.folder().join("log/error.log");
     let setup = setup.log(&format!("error = \"{}\"\n", errors.display()));
     let (file, address) = (setup.write_toml(), setup.address());

@@ -309,7 +309,7 @@ fn gated(site: &str, listen: &str) -> (Responder, Weir, Gate) {
     let setup = Setup::new()
         .file("run.php", "")
         .file("text.txt", "a text\n")
-        .window()
+        .admin()
         .site(site)
         .listen(&format!("{CLEAR}\n{listen}"));
     let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
@@ -357,7 +357,7 @@ fn a_reset_takes_a_request_out_of_the_queue_and_others_stay() {
 
 #[test]
 fn a_reset_leaves_the_queue_within_ten_milliseconds() {
-    let setup = Setup::new().file("run.php", "").window().listen(CLEAR);
+    let setup = Setup::new().file("run.php", "").admin().listen(CLEAR);
     let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("done");
     });

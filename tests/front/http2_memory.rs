@@ -35,7 +35,7 @@ fn an_idle_connection_costs_little() {
 #[test]
 fn requests_that_wait_cost_little() {
     const COUNT: u64 = 10;
-    let setup = Setup::new().file("run.php", "").window();
+    let setup = Setup::new().file("run.php", "").admin();
     let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("done");
     });

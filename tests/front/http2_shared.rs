@@ -15,7 +15,7 @@ fn site(server: &str, listen: &str) -> (Responder, Weir, Gate) {
     let setup = Setup::new()
         .file("run.php", "")
         .file("text.txt", "a text\n")
-        .window()
+        .admin()
         .server(server)
         .listen(&format!("http2 = \"clear\"\n{listen}"));
     let gate = Gate::default();

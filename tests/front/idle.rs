@@ -14,7 +14,7 @@ const GET: &str = "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n";
 const RESTS: Duration = Duration::from_millis(1500);
 
 fn setup() -> Setup {
-    Setup::new().file("text.txt", "a text").window()
+    Setup::new().file("text.txt", "a text").admin()
 }
 
 /// The gateway's own memory and its share of common memory, bytes.

@@ -29,7 +29,7 @@ fn weir(server: &str) -> Weir {
     let setup = Setup::new()
         .file("text.txt", "a text")
         .file("large", vec![b'x'; LARGE]);
-    setup.window().server(server).start()
+    setup.admin().server(server).start()
 }
 
 /// How many reactors take connections.
@@ -140,7 +140,7 @@ fn a_second_reactor_takes_connections_under_load_and_goes_when_there_is_none() {
         assert!(answer.whole && answer.body.len() == LARGE);
         client.send(GET).response().expect(200);
     }
-    let (_, metrics) = weir.window_get("/metrics");
+    let (_, metrics) = weir.admin_get("/metrics");
     for line in [
         "weir_reactors 1",
         "weir_reactor_busy_seconds_total{reactor=\"1\"}",

@@ -245,9 +245,9 @@ fn a_second_weir_with_the_same_pid_file_refuses_and_leaves_it_alone() {
 }
 
 #[test]
-fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
-    let site = with_unix_listener(cgi_site()).window();
-    let window = site.path("admin.sock");
+fn a_unix_listener_and_an_admin_socket_that_were_removed_are_made_again_at_a_reload() {
+    let site = with_unix_listener(cgi_site()).admin();
+    let admin = site.path("admin.sock");
     let weir = site.start();
     let socket = site.path("weir.sock");
     let reload = |expected: &str| {
@@ -256,7 +256,7 @@ fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
     };
     for _ in 0..2 {
         fs::remove_file(&socket).unwrap();
-        fs::remove_file(&window).unwrap();
+        fs::remove_file(&admin).unwrap();
         reload("reloaded: the new configuration serves");
         assert!(over_unix(&socket).contains("hello"));
         let status = weir.command(&["status"]).output().unwrap();
@@ -272,7 +272,7 @@ fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
     reload("reloaded: the new configuration serves");
     assert!(over_unix(&socket).contains("hello"));
     drop(weir);
-    assert!(!socket.exists() && !window.exists());
+    assert!(!socket.exists() && !admin.exists());
 }
 
 fn over_unix(socket: &Path) -> String {

@@ -30,7 +30,7 @@ fn over_unix(path: &std::path::Path) -> String {
 
 #[test]
 fn sockets_of_the_service_manager_are_used_by_address_and_outlive_reloads_and_upgrades() {
-    let site = with_unix_listener(site_without_pool().window());
+    let site = with_unix_listener(site_without_pool().admin());
     let unix = site.path("weir.sock");
     let addresses = [site.address().to_string(), unix.display().to_string()];
     let site = with_sockets(&site, &addresses, "a:b");

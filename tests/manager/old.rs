@@ -38,7 +38,7 @@ const HELD: &str = "<?php touch(__DIR__ . '/started-' . $_GET['n']); \
 fn more_reloads_cut_nothing_that_an_older_configuration_still_does() {
     let site = cgi_site()
         .file("held.php", HELD)
-        .window()
+        .admin()
         .server("shutdown_timeout = \"60s\"\nmax_old_generations = 2");
     let weir = site.start();
     let address = weir.address();
@@ -84,7 +84,7 @@ fn more_reloads_cut_nothing_that_an_older_configuration_still_does() {
 fn what_the_end_of_shutdown_timeout_cuts_has_its_line_in_the_access_log() {
     let site = cgi_site()
         .file("held.php", HELD)
-        .window()
+        .admin()
         .log("")
         .server("shutdown_timeout = \"1s\"");
     let mut weir = site.start();

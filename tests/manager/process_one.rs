@@ -28,7 +28,7 @@ fn is_zombie(pid: u32) -> bool {
 
 fn site() -> Setup {
     cgi_site()
-        .window()
+        .admin()
         // The process that it leaves behind becomes a child of process 1, and ends when the file is there.
         .file(
             "orphan.php",

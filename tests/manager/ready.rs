@@ -33,7 +33,7 @@ fn answer(mut stream: impl Read + Write) -> String {
 
 #[test]
 fn a_client_that_connects_after_ready_is_never_answered_by_the_old_configuration() {
-    let site = installed(with_unix_listener(site_without_pool().window()))
+    let site = installed(with_unix_listener(site_without_pool().admin()))
         .server("threads = 2\nmax_old_generations = 50");
     let (address, path) = (site.address(), site.path("weir.sock"));
     let service = Service::start(&site);

@@ -123,7 +123,7 @@ impl Service {
 
 #[test]
 fn a_service_manager_is_told_of_start_reload_upgrade_and_stop_in_order() {
-    let site = installed(site_without_pool().window());
+    let site = installed(site_without_pool().admin());
     let mut service = Service::start(&site);
     let first = format!("MAINPID={}", service.child.id());
     service.expect("start", &[&["READY=1", &first]]);

@@ -16,7 +16,7 @@ use crate::support::*;
 /// A site with a limit for silent gateways, and an admin interface.
 fn watched(limit: &str) -> Setup {
     cgi_site()
-        .window()
+        .admin()
         .server(&format!("gateway_timeout = \"{limit}\""))
 }
 
@@ -90,7 +90,7 @@ fn is_gateway(pid: u32) -> bool {
 #[test]
 fn a_manager_that_stands_still_is_told_by_readyz_and_stops_no_files() {
     let weir = watched("4s").start();
-    let ready = || weir.window_get("/readyz");
+    let ready = || weir.admin_get("/readyz");
     assert_eq!(ready().0, 200);
     stop(weir.pid());
     wait_until("it is not ready", || {

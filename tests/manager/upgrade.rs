@@ -17,7 +17,7 @@ fn site() -> Setup {
         "runtime = \"php\"\nmax_children = 2\n{}",
         weir_test::php::identity()
     );
-    installed(site_without_pool().pool(&php).window())
+    installed(site_without_pool().pool(&php).admin())
 }
 
 fn upgrade(weir: &Weir) -> (Option<i32>, String) {

@@ -17,7 +17,7 @@ fn site() -> Setup {
         "runtime = \"php\"\nmax_children = 2\n{}",
         weir_test::php::identity()
     );
-    installed(site_without_pool().pool(&php).window())
+    installed(site_without_pool().pool(&php).admin())
 }
 
 /// Lets the next weir wait for the file `go` in the test's folder before it starts.

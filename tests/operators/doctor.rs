@@ -290,7 +290,7 @@ fn an_ordinary_user_is_told_what_it_cannot_see() {
 #[test]
 fn a_weir_that_runs_is_asked_for_its_figures() {
     let setup = well();
-    let weir = setup.window().start();
+    let weir = setup.admin().start();
     weir.get("/").expect(200);
     let file = weir.folder().join("weir.toml").display().to_string();
     let output = doctor(&["-c", &file, "--json"]);
@@ -366,7 +366,7 @@ fn the_socket_by_which_workers_call_is_looked_at() {
     // One that its weir has left, or uses, stands in nobody's way.
     find("ok", &["own.sock", "can create it"]);
     fs::remove_file(&socket).expect("rm");
-    let weir = named.window().start();
+    let weir = named.admin().start();
     find("ok", &["own.sock", "can create it"]);
     drop(weir);
 }
@@ -510,7 +510,7 @@ fn the_limits_and_kills_of_weirs_own_control_group_count_and_not_those_of_doctor
     finds(&alone, "memory", "ok", &[" of 900 MiB"]);
 
     let weir = well()
-        .window()
+        .admin()
         .under(&of_weir.enter().each_ref().map(String::as_str))
         .start();
     let doctor = [

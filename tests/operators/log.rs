@@ -166,7 +166,7 @@ fn a_slow_upload_is_seen_while_it_lasts_and_has_its_time() {
     let responder = Responder::unix(setup.folder(), |_, answer| {
         answer.page("done");
     });
-    let weir = setup.pool(&responder.pool(1)).window().start();
+    let weir = setup.pool(&responder.pool(1)).admin().start();
     let mut client = weir.client();
     client.send("POST /run.php?secret=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
     let bodies = || weir.status()["bodies"].clone();

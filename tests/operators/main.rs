@@ -1,5 +1,6 @@
 //! The real binary and those who run it: commands, logs, messages, status, the admin interface, `weir bench`.
 
+mod admin;
 mod bench;
 mod cli;
 mod doctor;
@@ -7,4 +8,3 @@ mod log;
 mod messages;
 mod operators;
 mod status_page;
-mod window;

@@ -15,7 +15,7 @@ use weir_test::{Client, Gate, LIMIT, Responder, Setup, Weir, free_address, proce
 
 const TOKEN: &str = "a-token-of-some-length";
 
-/// A weir with its window in its folder and on TCP, with a token if the test wants one. The worker of its pool waits at
+/// A weir with its admin interface in its folder and on TCP, with a token if the test wants one. The worker of its pool waits at
 /// the gate.
 struct Running {
     weir: Weir,
@@ -37,7 +37,7 @@ fn start(maxconn: usize, queue: &str, server: &str, token: bool) -> Running {
         lines += &format!("\nadmin_token_file = \"{folder}/token\"");
     }
     let pool = format!("{}{queue}", responder.pool(maxconn));
-    let weir = setup.window().server(&lines).pool(&pool).start();
+    let weir = setup.admin().server(&lines).pool(&pool).start();
     // weir binds its sockets one after another, but all of them before it answers the first request.
     weir.get("/text.txt").expect(200);
     Running {
@@ -77,7 +77,7 @@ impl Running {
         fine(&weir(&self.unix(), arguments))
     }
 
-    /// Asks the window over TCP.
+    /// Asks the admin interface over TCP.
     fn over_tcp(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let mut client = Client::connect(self.tcp);
         let host = self.tcp.to_string();

@@ -86,7 +86,7 @@ fn a_fatal_error_at_the_end_of_the_boot_is_a_boot_that_fails() {
         ob_start(function ($text) { ini_set('memory_limit', '4M'); return str_repeat('x', 100 << 20); });
         echo 'output of the boot';
         while (frankenphp_handle_request(function () { echo getmypid(); })) {}";
-    let weir = site(ONE, SCRIPT).window().start();
+    let weir = site(ONE, SCRIPT).admin().start();
     weir.wait_for_error(&["PHP Fatal error"]);
     weir.get("/").expect(503).expect_reason("no_worker");
     weir.wait_for_error(&["so the application is not booted"]);
@@ -115,7 +115,7 @@ fn a_full_opcache_is_seen_also_without_its_functions() {
     let code = "'reset' => function () { opcache_reset(); echo 'reset'; },";
     let lines =
         "max_children = 2\nphp_admin_value = { disable_functions = \"opcache_get_status\" }\n";
-    let weir = booted(lines, "", code).window().start();
+    let weir = booted(lines, "", code).admin().start();
     assert_eq!(text(&weir, "/reset"), "reset");
     let before = pool(&weir)["generation"].as_u64().unwrap();
     wait_until("the pool is restarted", || {

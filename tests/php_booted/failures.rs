@@ -181,7 +181,7 @@ fn opcache_that_runs_full_under_load_loses_no_request_and_renews_the_pool_seldom
             if ((include $file)[0] !== $n) { http_response_code(500); }
         },";
     let lines = "max_children = 3\nopcache_memory = \"16M\"\n";
-    let weir = booted(lines, "", code).window().start();
+    let weir = booted(lines, "", code).admin().start();
     text(&weir, "/pid");
     let first = pool(&weir)["generation"].as_u64().unwrap();
     under_load(&weir, 4, "/change", || {
@@ -199,7 +199,7 @@ fn a_restart_of_the_pool_under_load_boots_anew_and_loses_no_request() {
         "$count = random_int(1, PHP_INT_MAX);",
         "",
     )
-    .window()
+    .admin()
     .start();
     let before = pool(&weir)["generation"].as_u64().unwrap();
     let (mut restarted, pid) = (false, text(&weir, "/pid").parse().ok());
@@ -226,7 +226,7 @@ fn requests_wait_in_the_queue_with_its_limits() {
         "",
         code,
     )
-    .window()
+    .admin()
     .start();
     let [mut holder, mut waiting] = [weir.client(), weir.client()];
     holder.send("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -184,7 +184,7 @@ fn a_script_that_ends_its_loop_by_itself_is_no_failure() {
     const SCRIPT: &str = "<?php $most = 3;
         while ($most-- && frankenphp_handle_request(function () { echo getmypid(); })) { }
         usleep(20000);";
-    let weir = site(ONE, SCRIPT).window().start();
+    let weir = site(ONE, SCRIPT).admin().start();
     for _ in 0..10 {
         text(&weir, "/");
     }
@@ -234,7 +234,7 @@ fn the_client_has_its_answer_before_the_script_goes_on_and_the_process_is_not_fr
 #[test]
 fn a_script_that_never_reaches_the_loop_is_said_and_tried_less_and_less_often() {
     const BAD: &str = "<?php file_put_contents(__DIR__ . '/../spool/starts', '.', FILE_APPEND); throw new Exception('no database');";
-    let setup = site(ONE, BAD).window();
+    let setup = site(ONE, BAD).admin();
     let weir = setup.clone().start();
     weir.wait_for_error(&["app.php ended without a call of frankenphp_handle_request()"]);
     weir.wait_for_error(&["no database"]);
@@ -278,7 +278,7 @@ fn why_the_application_does_not_boot_is_in_the_log_and_in_weir_status() {
         ),
     ];
     for (script, why) in cases {
-        let setup = site(ONE, script).window();
+        let setup = site(ONE, script).admin();
         let file = setup.write_toml().display().to_string();
         let weir = setup.start();
         let app = weir.root().join("app.php").display().to_string();
@@ -487,7 +487,7 @@ fn files_that_are_made_while_a_process_lives_are_kept_by_opcache() {
 #[test]
 fn opcache_that_must_clear_its_memory_restarts_the_pool_once_and_kills_nobody() {
     let code = "'reset' => function () { echo json_encode(opcache_reset()); },";
-    let weir = booted("max_children = 3\n", "", code).window().start();
+    let weir = booted("max_children = 3\n", "", code).admin().start();
     weir.log_line("PHP");
     let generation = pool(&weir)["generation"].as_u64().unwrap();
     // A pool is not restarted again when it has just been.
@@ -506,7 +506,7 @@ fn opcache_that_must_clear_its_memory_restarts_the_pool_once_and_kills_nobody() 
 #[test]
 fn weir_status_shows_what_a_process_keeps_from_request_to_request() {
     let code = "'keep' => function () { static $kept = []; $kept[] = str_repeat('x', 1 << 20); },";
-    let weir = booted(ONE, "", code).window().start();
+    let weir = booted(ONE, "", code).admin().start();
     for _ in 0..30 {
         text(&weir, "/keep");
     }

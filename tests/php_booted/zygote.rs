@@ -71,7 +71,7 @@ fn expect_declined(weir: &Weir, words: &[&str]) {
 
 #[test]
 fn workers_are_forked_from_one_boot_and_are_the_masters_children() {
-    let setup = counting("max_children = 4\nworker_requests = 2\n", "", "").window();
+    let setup = counting("max_children = 4\nworker_requests = 2\n", "", "").admin();
     let weir = setup.start();
     let mut pids = BTreeSet::new();
     for _ in 0..40 {
@@ -121,7 +121,7 @@ fn a_connection_of_the_boot_is_named_and_each_worker_boots_for_itself() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let boot = format!("$connection = stream_socket_client('tcp://{address}');");
-    let setup = counting("max_children = 1\n", &boot, "").window();
+    let setup = counting("max_children = 1\n", &boot, "").admin();
     let weir = setup.start();
     let peer = format!("a connection to {address} ");
     expect_declined(&weir, &[&peer, "descriptor"]);
@@ -425,7 +425,7 @@ fn opcache_that_is_full_restarts_the_pool_with_and_without_a_zygote() {
         let lines = format!(
             "max_children = 2\nopcache_memory = \"16M\"\nworker_zygote = {zygote}\nphp_define = {{ \"opcache.max_wasted_percentage\" = \"5\", \"opcache.interned_strings_buffer\" = \"1\" }}\n"
         );
-        let weir = counting(&lines, "", CODE).window().start();
+        let weir = counting(&lines, "", CODE).admin().start();
         let first = text(&weir, "/boot");
         let generation = || weir.status()["pools"][0]["generation"].as_u64().unwrap();
         let before = generation();

@@ -281,7 +281,7 @@ fn a_get_whose_worker_somebody_kills_is_run_by_one_other_worker() {
 #[test]
 fn a_long_request_whose_worker_is_asked_to_end_as_it_comes_is_run_once_and_whole() {
     let weir = fixed(1, "")
-        .window()
+        .admin()
         .file(
             "size.php",
             "<?php file_put_contents($_GET['file'], \"run\\n\", FILE_APPEND); echo strlen(file_get_contents('php://input'));",

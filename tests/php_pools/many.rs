@@ -18,7 +18,7 @@ const COLD: &str = "pm = \"ondemand\"\n";
 
 /// Cold pools, with the admin interface.
 fn cold(count: usize) -> Setup {
-    pools(setup(COLD).window(), count, COLD)
+    pools(setup(COLD).admin(), count, COLD)
 }
 
 #[track_caller]
@@ -76,7 +76,7 @@ fn reloads_leave_no_memory_behind() {
 /// Pools with a worker each, all of which have answered once.
 fn used(count: usize) -> Weir {
     let lines = "pm = \"static\"\nmax_children = 1\n";
-    let weir = pools(setup(lines).window(), count, lines).start();
+    let weir = pools(setup(lines).admin(), count, lines).start();
     wait_until("all pools answer", || {
         (0..count).all(|number| ask(&weir, &format!("p{number}")) == 200)
     });
@@ -174,7 +174,7 @@ fn a_changed_php_ini_is_applied_to_all_pools_by_a_reload() {
     );
     let first = setup(&lines)
         .file("precision.php", "<?php echo ini_get('precision');")
-        .window();
+        .admin();
     let weir = pools(first, 24, &lines).start();
     let all_have = |precision: &str| {
         (0..24).all(|number| {
@@ -237,7 +237,7 @@ fn cold_pools_that_are_asked_at_once_go_before_those_that_only_start() {
 #[test]
 fn an_upgrade_takes_over_dozens_of_pools_and_loses_no_request() {
     let lines = "pm = \"static\"\nmax_children = 1\n";
-    let first = installed(setup(lines).window());
+    let first = installed(setup(lines).admin());
     // Half of them are cold and stay so.
     let weir = pools(pools_named(first, "s", 12, lines), 24, COLD).start();
     let hosts: Vec<String> = (0..12).map(|number| format!("s{number}")).collect();

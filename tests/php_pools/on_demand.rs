@@ -44,7 +44,7 @@ const QUICK: &str =
 
 #[test]
 fn php_is_loaded_at_the_first_request_and_ended_when_nobody_asks() {
-    let weir = setup(QUICK).window().start();
+    let weir = setup(QUICK).admin().start();
     assert!(masters(&weir).is_empty() && workers(&weir).is_empty());
     let first = pid(&weir);
     none_runs(&weir);
@@ -188,7 +188,7 @@ fn a_master_that_dies_is_started_again_by_the_next_request() {
 #[test]
 fn reloads_and_restarts_start_nothing_that_nobody_uses() {
     let site = pools(
-        setup("pm = \"ondemand\"\n").window(),
+        setup("pm = \"ondemand\"\n").admin(),
         5,
         "pm = \"ondemand\"\n",
     );
@@ -217,7 +217,7 @@ fn reloads_and_restarts_start_nothing_that_nobody_uses() {
 #[test]
 fn a_pool_with_auto_has_no_process_while_nobody_asks_if_it_says_so() {
     let quick = QUICK.replace("ondemand", "auto") + "start_servers = 2\nmax_children = 4\n";
-    let weir = setup(&quick).window().start();
+    let weir = setup(&quick).admin().start();
     assert!(masters(&weir).is_empty() && workers(&weir).is_empty());
     pid(&weir);
     none_runs(&weir);
@@ -244,14 +244,14 @@ fn a_pool_with_auto_stays_loaded_if_nothing_is_said() {
 #[test]
 fn the_metrics_of_pools_that_nobody_uses_are_few_and_one_pool_can_be_asked_for() {
     let weir = pools(
-        setup("pm = \"ondemand\"\n").window(),
+        setup("pm = \"ondemand\"\n").admin(),
         100,
         "pm = \"ondemand\"\n",
     )
     .start();
     assert_eq!(ask(&weir, "p7"), 200);
     let metrics = |path: &str| {
-        let (status, text) = weir.window_get(path);
+        let (status, text) = weir.admin_get(path);
         assert_eq!(status, 200, "{text}");
         weir.expect_sound_metrics(&text);
         text
@@ -266,7 +266,7 @@ fn the_metrics_of_pools_that_nobody_uses_are_few_and_one_pool_can_be_asked_for()
     let one = metrics("/metrics?pool=p8");
     assert!(one.contains("_seconds_count{pool=\"p8\"} 0") && !one.contains("p7"));
     for path in ["/metrics?pool=none", "/status?pool=none"] {
-        let (status, text) = weir.window_get(path);
+        let (status, text) = weir.admin_get(path);
         assert!(
             status == 404 && text.contains("app, p0, p1") && text.contains("and 51 more"),
             "{text}"

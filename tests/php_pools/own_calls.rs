@@ -38,7 +38,7 @@ fn site(workers: usize, lines: &str) -> Setup {
         "headers.php",
         "<?php echo $_SERVER['HTTP_WEIR_CALL'] ?? '';",
     );
-    setup.window()
+    setup.admin()
 }
 
 /// Starts this many callers at once. All have a worker before the first call. Returns the responses to their calls.

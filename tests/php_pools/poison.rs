@@ -16,8 +16,8 @@ const CRASH: &str = "<?php function f() { array_map('f', [1]); } f();";
 /// waits for its answer.
 const CRASHERS: u64 = 10;
 
-fn with_window(setup: Setup) -> Setup {
-    setup.window()
+fn with_admin(setup: Setup) -> Setup {
+    setup.admin()
 }
 
 /// Requests `path` every `pause` for `time`. Returns how many answers were 200 and came soon, and how many there were
@@ -104,7 +104,7 @@ fn a_script_that_crashes_costs_the_others_no_more_than_with_php_fpm() {
 #[test]
 fn what_crashes_again_and_again_is_refused_by_its_path_named_and_tried_again() {
     let lines = "crash_limit = 4\ncrash_pause = \"2s\"\nretries = 3\n";
-    let setup = with_window(fixed(2, lines).site("fallback = \"/index.php\"\n"))
+    let setup = with_admin(fixed(2, lines).site("fallback = \"/index.php\"\n"))
         .file(
             "index.php",
             "<?php if (str_starts_with($_SERVER['REQUEST_URI'], '/bad') && !file_exists(__DIR__ . '/mended')) { \
@@ -153,7 +153,7 @@ fn what_crashes_again_and_again_is_refused_by_its_path_named_and_tried_again() {
 
 #[test]
 fn a_request_that_has_ended_its_worker_is_not_given_to_a_second_one() {
-    let weir = with_window(fixed(4, "retries = 3\n").file("crash.php", CRASH)).start();
+    let weir = with_admin(fixed(4, "retries = 3\n").file("crash.php", CRASH)).start();
     wait_for_workers(&weir, 4);
     weir.get("/crash.php")
         .expect(502)

@@ -213,7 +213,7 @@ fn a_client_that_leaves_is_noticed_while_its_request_waits_for_its_turn() {
 fn after_two_have_ended(site: &str, (header, value): (&str, &str), lines: &str) -> (usize, usize) {
     let lines = format!("queue.timeout = \"120s\"\n{lines}");
     let setup = fixed(4, &lines).site(site);
-    let weir = setup.window().start();
+    let weir = setup.admin().start();
     wait_for_workers(&weir, 4);
     let ask = |visitor: &str, name: &str| {
         let path = format!(

@@ -119,7 +119,7 @@ ZEND_GET_MODULE(waits)
 
 #[test]
 fn requests_wait_for_the_next_master_if_one_is_killed_while_it_loads_php() {
-    let setup = setup("").window();
+    let setup = setup("").admin();
     let gate = setup.folder().join("gate");
     let source = WAITS.replace("GATE", &gate.display().to_string());
     let (_folder, object) = extension("waits", &source);

@@ -28,7 +28,7 @@ pub(super) const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 
 /// A pool for each of these lines, of different users where root starts weir, with a site of its name. ROOT is the sites' root.
 pub(super) fn pools(names: &[(&str, &str)]) -> Setup {
-    let first = setup(ONE).window();
+    let first = setup(ONE).admin();
     let root = first.root();
     let mut users = USERS.iter().cycle();
     names.iter().fold(first, |setup, (name, lines)| {
@@ -200,7 +200,7 @@ fn applications_that_stay_booted_are_forked_in_pools_that_share_a_load() {
 
 #[test]
 fn a_single_pool_has_no_second_process() {
-    let weir = setup(ONE).window().start();
+    let weir = setup(ONE).admin().start();
     super::pid(&weir);
     assert!(templates(&weir).is_empty());
 }

@@ -94,7 +94,7 @@ fn shared_and_own(lines: &str) -> [String; 2] {
         true => "user = \"uucp\"\n".to_owned(),
         false => php::identity(),
     };
-    let first = setup(ONE).window().file("all.php", ALL).file(
+    let first = setup(ONE).admin().file("all.php", ALL).file(
         "preloaded.php",
         "<?php class Preloaded { const TEXT = 'preloaded'; }",
     );

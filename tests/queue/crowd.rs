@@ -27,7 +27,7 @@ fn crowded(many: usize, queue: &str) -> (Weir, Responder, Gate, Vec<Client>) {
         answer.page(request.param("REQUEST_URI"));
     });
     let pool = format!("{}{queue}", responder.pool(AT_WORK));
-    let weir = setup.server("threads = 1").window().pool(&pool).start();
+    let weir = setup.server("threads = 1").admin().pool(&pool).start();
     let crowd: Vec<Client> = weir.after(many as u64, || {
         let asked = (0..many).map(|number| ask_from(&weir, 2, &format!("crowd{number}")));
         asked.collect()

@@ -13,7 +13,7 @@ fn gated(maxconn: usize, queue: &str) -> (Weir, Responder, Gate) {
     });
     let pool = format!("{}{queue}", responder.pool(maxconn));
     (
-        setup.server("threads = 1").window().pool(&pool).start(),
+        setup.server("threads = 1").admin().pool(&pool).start(),
         responder,
         gate,
     )
@@ -293,7 +293,7 @@ fn a_server_that_does_not_answer_costs_no_request() {
         deaf.1,
         responder.server()
     );
-    let weir = setup.window().pool(&pool).start();
+    let weir = setup.admin().pool(&pool).start();
     let failures = || weir.status()["pools"][0]["servers"][0]["failures"].as_u64();
     // All who try to reach it at the start fail at the same time. Then one at a time tests whether the server is back.
     wait_until("it was tried again", || {

@@ -365,7 +365,7 @@ fn gated(site: &str) -> (Weir, Responder, Gate) {
     let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         answer.page(request.param("QUERY_STRING"));
     });
-    let setup = setup.server("threads = 1").window().site(site);
+    let setup = setup.server("threads = 1").admin().site(site);
     let weir = setup.pool(&responder.pool(1)).start();
     (weir, responder, gate)
 }

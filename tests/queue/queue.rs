@@ -20,7 +20,7 @@ fn gated(maxconn: usize, site: &str, queue: &str) -> (Weir, Responder, Gate) {
         answer.page(query);
     });
     let pool = format!("{}{queue}", responder.pool(maxconn));
-    let setup = setup.server("threads = 1").window().site(site);
+    let setup = setup.server("threads = 1").admin().site(site);
     (setup.pool(&pool).start(), responder, gate)
 }
 
@@ -48,7 +48,7 @@ fn a_local_redirect_of_a_long_script_waits_in_its_turn_and_for_its_own_time() {
         }
     });
     let pool = format!("{}queue.timeout = \"2s\"\n", responder.pool(1));
-    let weir = setup.server("threads = 1").window().pool(&pool).start();
+    let weir = setup.server("threads = 1").admin().pool(&pool).start();
     let mut redirected = ask(&weir, "first", "");
     wait_until("it is at work", || responder.running() == 1);
     // It runs for longer than a request may wait.

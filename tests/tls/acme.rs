@@ -218,11 +218,11 @@ fn an_authority_that_is_away_is_asked_again_and_others_are_served_meanwhile() {
 
 #[test]
 fn an_authority_that_is_away_is_seen_in_status_metrics_and_doctor() {
-    let site = AcmeSite::new("[\"shop.example\"]", Habits::default()).with(Setup::window);
+    let site = AcmeSite::new("[\"shop.example\"]", Habits::default()).with(Setup::admin);
     let (weir, mut pebble, _store) = site.start_alone();
     weir.wait_for_error(&["no certificate from the authority"]);
     let metric = |name: &str| {
-        let (_, text) = weir.window_get("/metrics");
+        let (_, text) = weir.admin_get("/metrics");
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.map(|value| value.trim().parse::<f64>().expect("a number"))
     };
@@ -257,7 +257,7 @@ fn an_authority_that_is_away_is_seen_in_status_metrics_and_doctor() {
     assert!(metric(renewal) < metric(expiry));
     wait_until("no failures", || metric(failures) == Some(0.0));
     assert_eq!(metric(done), Some(1.0));
-    weir.expect_sound_metrics(&weir.window_get("/metrics").1);
+    weir.expect_sound_metrics(&weir.admin_get("/metrics").1);
 }
 
 /// Passes connections on to weir, or takes them and says nothing.

@@ -146,7 +146,7 @@ fn a_reload_keeps_connections_and_running_answers() {
 #[test]
 fn an_upgrade_keeps_connections_and_running_answers() {
     let (weir, authority) = with_large(5_000_000)
-        .with(|setup| installed(setup.window()))
+        .with(|setup| installed(setup.admin()))
         .start();
     let client = Http3Client::new(&authority);
     let mut http3 = client.connect(weir.address(), "main.test").unwrap();

@@ -81,7 +81,7 @@ pub(crate) fn site(workers: usize, listen: &str) -> (Responder, Weir, Authority,
                 .file("large.bin", vec![b'x'; 50_000_000])
                 .pool(&pool)
                 .listen(&format!("http3 = true\n{listen}"))
-                .window()
+                .admin()
         })
         .start();
     (responder.expect("a responder"), weir, authority, gate)

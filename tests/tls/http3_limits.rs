@@ -16,7 +16,7 @@ use weir_test::{Client, Gate, Responder, Setup, Weir, small_disk, wait_until};
 use crate::Tls;
 
 fn with_http3() -> Tls {
-    Tls::new().with(|setup| setup.listen("http3 = true").window())
+    Tls::new().with(|setup| setup.listen("http3 = true").admin())
 }
 
 fn connect(weir: &Weir, client: &Http3Client) -> Http3 {
@@ -28,7 +28,7 @@ fn serves(http3: &mut Http3) {
 }
 
 fn metric(weir: &Weir, name: &str) -> f64 {
-    let (_, text) = weir.window_get("/metrics");
+    let (_, text) = weir.admin_get("/metrics");
     let value = text.lines().find_map(|line| line.strip_prefix(name));
     let value = value.unwrap_or_else(|| panic!("no {name}: {text}"));
     value.trim().parse().expect("a number")

@@ -69,7 +69,7 @@ fn requests_that_wait_cost_little() {
             });
             let pool = of.pool(1) + "\nqueue.max_queue = 5000\nqueue.timeout = \"300s\"";
             responder = Some(of);
-            let setup = setup.file("run.php", "").pool(&pool).window();
+            let setup = setup.file("run.php", "").pool(&pool).admin();
             setup.listen("http3 = true").server("threads = 1")
         })
         .start();

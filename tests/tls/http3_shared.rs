@@ -35,7 +35,7 @@ fn site(server: &str) -> (Responder, Weir, Http3, Gate) {
                 .server(server)
                 .pool(&pool)
                 .listen(&format!("http3 = true\nhttp2_max_resets = {MOST}"))
-                .window()
+                .admin()
         })
         .start();
     let http3 = connect(&weir, &authority);

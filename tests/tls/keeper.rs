@@ -119,7 +119,7 @@ fn other_connections_go_on_and_no_handshake_fails_while_the_keeper_stands_still(
 /// One thread is for signatures, and it waits for a keeper that stands still. Whoever comes again needs none.
 #[test]
 fn clients_that_come_again_do_not_wait_for_the_keeper() {
-    let tls = Tls::new().with(|setup| setup.server("threads = 1").window());
+    let tls = Tls::new().with(|setup| setup.server("threads = 1").admin());
     let (weir, authority) = tls.start();
     for version in ["-tls1_2", "-tls1_3"] {
         assert!(!resumes(&weir, true, version));
@@ -264,7 +264,7 @@ fn with_masters() -> (Tls, SocketAddr) {
     let tls = Tls::new().with_php().with(|setup| {
         let root = setup.root();
         setup
-            .window()
+            .admin()
             .log("access = \"off\"\nlevel = \"debug\"")
             .file(
                 "who.php",

@@ -101,7 +101,7 @@ fn site(lines: &str, habits: Habits) -> (AcmeSite, Application) {
     let application = Application::start();
     let more = format!("{}\n{lines}", application.lines());
     let site = AcmeSite::with_site("tls = \"auto\"", habits);
-    (site.with(|setup| setup.more(&more).window()), application)
+    (site.with(|setup| setup.more(&more).admin()), application)
 }
 
 /// What openssl says of a handshake with this name, and how long it took.
@@ -126,7 +126,7 @@ fn is_unrecognized(weir: &Weir, name: &str) -> bool {
 }
 
 fn metric(weir: &Weir, name: &str) -> Option<f64> {
-    let (_, text) = weir.window_get("/metrics");
+    let (_, text) = weir.admin_get("/metrics");
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.map(|value| value.trim().parse().expect("a number"))
 }
@@ -213,7 +213,7 @@ fn a_name_gets_its_certificate_at_the_first_handshake_if_the_application_says_ye
         metric(&weir, "weir_on_demand_names_total{result=\"refused\"}"),
         Some(1.0)
     );
-    weir.expect_sound_metrics(&weir.window_get("/metrics").1);
+    weir.expect_sound_metrics(&weir.admin_get("/metrics").1);
     let said = weir.command(&["status"]).output().expect("weir status");
     let said = String::from_utf8(said.stdout).expect("UTF-8");
     assert!(said.contains("on demand"), "{said}");
@@ -524,7 +524,7 @@ fn node(folder: &Path, pebble: &Pebble, plain: SocketAddr, lines: &str) -> Setup
         .file("index.html", "public\n")
         .listen("tls = true")
         .site("tls = \"auto\"")
-        .window()
+        .admin()
         .more(&format!("[listen.plain]\naddress = \"{plain}\""))
         .more(&format!("[tls]\ncertificates = \"{}\"", folder.display()))
         .more(&pebble.toml())

@@ -43,11 +43,11 @@ fn tickets_outlive_a_reload_and_the_deaths_of_gateway_and_keeper() {
 
 #[test]
 fn handshakes_are_counted() {
-    let (weir, _) = Tls::new().with(|setup| setup.window()).start();
+    let (weir, _) = Tls::new().with(|setup| setup.admin()).start();
     assert!(!resumes(&weir, true, "-tls1_3"));
     assert!(resumes(&weir, false, "-tls1_3"));
     said(weir.address(), "unknown.test", &[]);
-    let metrics = || weir.window_get("/metrics").1;
+    let metrics = || weir.admin_get("/metrics").1;
     for (result, count) in [("full", 1), ("resumed", 1), ("failed", 1)] {
         let line = format!("weir_tls_handshakes_total{{result=\"{result}\"}} {count}");
         wait_until(&line, || metrics().contains(&line));

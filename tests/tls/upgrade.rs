@@ -98,7 +98,7 @@ fn upgrades_under_load_fail_no_request_and_tickets_stay_good() {
                  [listen.front]\nprotocol = \"fastcgi\"\naddress = \"unix:{folder}/front.sock\"\nmode = \"0666\"\npool = \"app\""
             );
             let setup = setup.file("pid.php", "<?php echo 'pid=', getmypid();");
-            installed(setup.window().more(&listeners))
+            installed(setup.admin().more(&listeners))
         })
         .start();
     let client = TlsClient::new(&authority, false);

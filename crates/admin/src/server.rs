@@ -20,14 +20,14 @@ use std::{
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use tokio::task::{AbortHandle, JoinSet};
-use weir_control::WindowSockets;
+use weir_control::AdminSockets;
 use weir_http::{
     Answer, Begun, Body, ConnState, Fields, Front, Head, Request, Timeouts,
     compress::{self, Effort},
     h1::{self, Connection, Limits},
 };
 use weir_http1::Name;
-use weir_interfaces::window::{Task, Window};
+use weir_interfaces::admin::{AdminData, Task};
 use weir_net::{Acceptor, Socket};
 use weir_observe::metrics;
 use weir_semantics::coding::{Accepted, Coding};
@@ -39,17 +39,17 @@ use super::{
 };
 
 /// Answers on `sockets` until the admin interface closes, then finishes the running requests. See
-/// [`weir_interfaces::window::Serve`].
-pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result<()>> {
+/// [`weir_interfaces::admin::Serve`].
+pub fn serve(sockets: AdminSockets, admin: Arc<dyn AdminData>) -> Task<io::Result<()>> {
     Box::pin(async move {
-        let WindowSockets { unix, tcp, token } = sockets;
+        let AdminSockets { unix, tcp, token } = sockets;
         let token: Option<Arc<str>> = token.map(Into::into);
         let unix = async {
             let Some(socket) = unix else {
                 return Ok(());
             };
             let socket = Acceptor::new(NAME.to_owned(), socket, false)?;
-            listen(socket, UNIX_PLACES, None, window.clone()).await;
+            listen(socket, UNIX_PLACES, None, admin.clone()).await;
             Ok(())
         };
         let tcp = async {
@@ -57,7 +57,7 @@ pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result
                 return Ok(());
             };
             let socket = Acceptor::new(NAME.to_owned(), socket, true)?;
-            listen(socket, TCP_PLACES, token, window.clone()).await;
+            listen(socket, TCP_PLACES, token, admin.clone()).await;
             Ok(())
         };
         let (unix, tcp): (io::Result<()>, io::Result<()>) = tokio::join!(unix, tcp);
@@ -76,9 +76,9 @@ async fn listen(
     mut socket: Acceptor,
     places: usize,
     token: Option<Arc<str>>,
-    window: Arc<dyn Window>,
+    admin: Arc<dyn AdminData>,
 ) {
-    let mut closing = window.closing();
+    let mut closing = admin.closing();
     let mut clients: VecDeque<Client> = VecDeque::new();
     let mut tasks = JoinSet::new();
     loop {
@@ -95,8 +95,8 @@ async fn listen(
             continue;
         }
         let acts = Arc::new(AtomicBool::new(false));
-        let (window, token) = (window.clone(), token.clone());
-        let task = tasks.spawn_local(attend(client, window, token, acts.clone()));
+        let (admin, token) = (admin.clone(), token.clone());
+        let task = tasks.spawn_local(attend(client, admin, token, acts.clone()));
         clients.push_back(Client { task, acts });
     }
     drop(socket);
@@ -121,7 +121,7 @@ fn make_room(clients: &mut VecDeque<Client>) -> bool {
 /// Answers one request.
 async fn attend(
     (socket, peer): (Socket, Option<SocketAddr>),
-    window: Arc<dyn Window>,
+    admin: Arc<dyn AdminData>,
     token: Option<Arc<str>>,
     acts: Arc<AtomicBool>,
 ) {
@@ -129,7 +129,7 @@ async fn attend(
     let visit = Visit {
         state: state.clone(),
         transport: peer.map_or(Transport::Unix, Transport::Tcp),
-        window,
+        admin,
         token,
         acts: acts.clone(),
     };
@@ -152,7 +152,7 @@ async fn attend(
 struct Visit {
     state: Rc<ConnState>,
     transport: Transport,
-    window: Arc<dyn Window>,
+    admin: Arc<dyn AdminData>,
     token: Option<Arc<str>>,
     acts: Arc<AtomicBool>,
 }
@@ -163,10 +163,10 @@ impl Front for Visit {
     type Receipt = ();
 
     fn begin(&self, request: Request) -> Begun<()> {
-        let (transport, window, token) = (self.transport, self.window.clone(), self.token.clone());
+        let (transport, admin, token) = (self.transport, self.admin.clone(), self.token.clone());
         let acts = self.acts.clone();
         Begun::Steps(Box::pin(async move {
-            answer(&request.head, transport, &*window, token.as_deref(), &acts).await
+            answer(&request.head, transport, &*admin, token.as_deref(), &acts).await
         }))
     }
 
@@ -178,7 +178,7 @@ impl Front for Visit {
 async fn answer(
     head: &Head,
     transport: Transport,
-    window: &dyn Window,
+    admin: &dyn AdminData,
     token: Option<&str>,
     acts: &AtomicBool,
 ) -> Answer<()> {
@@ -217,9 +217,9 @@ async fn answer(
             response
         }
         Route::Status(pool) => {
-            window.refresh().await;
-            let Some(mut status) = window.status(pool.as_deref()) else {
-                return no_pool(window, pool.as_deref());
+            admin.refresh().await;
+            let Some(mut status) = admin.status(pool.as_deref()) else {
+                return no_pool(admin, pool.as_deref());
             };
             status["troubles"] = advice::as_json(&status);
             // With a thousand pools it has megabytes, which a formatter would write in small pieces.
@@ -228,14 +228,14 @@ async fn answer(
             compressed(head, "application/json", text)
         }
         Route::Metrics(pool) => {
-            window.refresh().await;
-            match window.metrics(pool.as_deref()) {
+            admin.refresh().await;
+            match admin.metrics(pool.as_deref()) {
                 Some(text) => compressed(head, metrics::TEXT_TYPE, text),
-                None => no_pool(window, pool.as_deref()),
+                None => no_pool(admin, pool.as_deref()),
             }
         }
         Route::Healthy => plain(StatusCode::OK, "ok\n"),
-        Route::Ready => match window.ready() {
+        Route::Ready => match admin.ready() {
             Ok(()) => plain(StatusCode::OK, "ready\n"),
             Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
         },
@@ -244,7 +244,7 @@ async fn answer(
             if let Transport::Tcp(peer) = transport {
                 log::info!("{peer} requests {path} over TCP, with the token");
             }
-            match window.act(action).await {
+            match admin.act(action).await {
                 Ok(text) => plain(StatusCode::OK, &format!("{text}\n")),
                 Err(why) => plain(StatusCode::CONFLICT, &format!("{why}\n")),
             }
@@ -252,13 +252,13 @@ async fn answer(
     }
 }
 
-fn no_pool(window: &dyn Window, asked: Option<&str>) -> Answer<()> {
+fn no_pool(admin: &dyn AdminData, asked: Option<&str>) -> Answer<()> {
     let asked: String = asked
         .unwrap_or_default()
         .chars()
         .take(LONGEST_SHOWN)
         .collect();
-    let pools = window.pools();
+    let pools = admin.pools();
     let more = match pools.len().saturating_sub(SHOWN_POOLS) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -373,7 +373,7 @@ mod tests {
 
     struct Shown;
 
-    impl Window for Shown {
+    impl AdminData for Shown {
         fn refresh(&self) -> Task<()> {
             Box::pin(std::future::ready(()))
         }

@@ -17,8 +17,8 @@ use crate::{
     model::{
         Address, BasicAuth, EncodedSlash, ErrorFormat, FairBy, Forwarded, ForwardedFields, HashBy,
         HostPattern, Hsts, Http2, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern, Peer,
-        PriorityRule, QueueOrder, Rate, RequestPart, Reserve, Secret, SerializeBy, ValuePattern,
-        Window,
+        PriorityRule, QueueOrder, Rate, RequestPart, Reserve, Secret, SerializeBy, SocketPath,
+        ValuePattern,
     },
     rows::{Kind, Row},
     template::Template,
@@ -88,10 +88,10 @@ settings! {
         SerializeBy::Auto => Some(quote("auto")),
     };
     HashBy: HashBy, |by| Some(quote(&by.to_string()));
-    Window: Window, |window| match window {
-        Window::Usual => None,
-        Window::Off => Some(quote("off")),
-        Window::At(path) => Some(quote(&format!("unix:{}", path.display()))),
+    SocketPath: SocketPath, |socket| match socket {
+        SocketPath::Default => None,
+        SocketPath::Off => Some(quote("off")),
+        SocketPath::At(path) => Some(quote(&format!("unix:{}", path.display()))),
     };
     LogTarget: LogTarget, |target| Some(log_target(target));
     Option<LogTarget>: LogTarget, |target| target.as_ref().map(log_target);

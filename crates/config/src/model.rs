@@ -124,7 +124,7 @@ pub struct Server {
     /// Memory for heads of requests over HTTP/2, and for parts of their bodies that were not read yet, bytes.
     pub http2_memory: usize,
     /// The socket of the admin API.
-    pub admin: Window,
+    pub admin: SocketPath,
     /// DNS servers. Empty: those of /etc/resolv.conf.
     pub resolver: Vec<SocketAddr>,
     /// TCP address on which the admin API listens too.
@@ -158,13 +158,13 @@ pub struct Server {
 /// By default the gateway's nice value is this much lower than weir's own.
 pub const GATEWAY_FIRST: i32 = 5;
 
-/// Path of one of weir's own sockets: of the admin API, or of the egress.
+/// Path of one of weir's own sockets: of the admin interface, or of the egress.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Window {
-    /// The default path in the machine's folder for such sockets, for the admin API `weir/admin.sock`. If that is not
+pub enum SocketPath {
+    /// The default path in the machine's folder for such sockets, for the admin interface `weir/admin.sock`. If that is not
     /// possible, weir runs without it.
     #[default]
-    Usual,
+    Default,
     /// No socket.
     Off,
     /// At this path.

@@ -172,7 +172,7 @@ kinds! {
     HashBy "\"source\", \"uri\", \"header:NAME\" or \"cookie:NAME\"", "\"uri\"";
     /// IP addresses with a port. Default port: 53.
     Nameservers "a list of IP addresses", "[\"10.0.0.2\"]";
-    Window "unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\"";
+    SocketPath "unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\"";
     TcpAddress "host:port", "\"127.0.0.1:9180\"";
     Program "a list of program and arguments", "[\"/usr/bin/php-cgi\"]";
     Hosts "a list of hosts", "[\"shop.example\", \"*.shop.example\"]";

@@ -220,7 +220,7 @@ mod tests {
         ];
         for text in texts {
             let server = crate::read_server("weir.toml", text, &env).expect(text);
-            assert_eq!(server.admin, crate::Window::At("/a".into()), "{text}");
+            assert_eq!(server.admin, crate::SocketPath::At("/a".into()), "{text}");
         }
         let wrong = "[pool.a]\n[server]\nadmin = 5\n[site.a]\n";
         let said = crate::read_server("weir.toml", wrong, &env).unwrap_err();

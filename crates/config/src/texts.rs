@@ -9,7 +9,7 @@ use std::{
 use crate::{
     model::{
         Address, FairBy, HashBy, LogFormat, LogTarget, PathPattern, RequestPart, SerializeBy,
-        Upstream, ValuePattern, Window,
+        SocketPath, Upstream, ValuePattern,
     },
     scalar::{self, Checked, wrong},
     template::Template,
@@ -525,12 +525,12 @@ pub(crate) fn variable(name: &str, value: &str) -> Checked<(String, String)> {
 }
 
 /// The path of one of weir's own sockets. It must be a unix socket, because only those have permissions.
-pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
+pub(crate) fn socket_path(folder: &Path, text: &str) -> Checked<SocketPath> {
     if text == "off" {
-        return Ok(Window::Off);
+        return Ok(SocketPath::Off);
     }
     match anchored_address(folder, text)? {
-        Address::Unix(path) => Ok(Window::At(path)),
+        Address::Unix(path) => Ok(SocketPath::At(path)),
         Address::Tcp(_) => wrong(
             "this must be a unix socket, or \"off\"",
             "write \"unix:PATH\". TCP addresses belong in `admin_tcp` of [server] or `listen` of [egress]",

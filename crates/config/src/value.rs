@@ -28,7 +28,7 @@ use crate::{
     model::{
         Action, Address, AllowRule, BasicAuth, FairBy, HashBy, HostPattern, Hsts, LogFormat,
         LogTarget, Network, OriginPattern, PathPattern, Peer, PriorityRule, Rate, Reserve, Secret,
-        SerializeBy, UpstreamServer, Window,
+        SerializeBy, SocketPath, UpstreamServer,
     },
     origin,
     rows::Kind,
@@ -53,7 +53,7 @@ pub(crate) enum Value {
     Servers(Vec<UpstreamServer>),
     HashBy(HashBy),
     Nameservers(Vec<SocketAddr>),
-    Window(Window),
+    SocketPath(SocketPath),
     Hosts(Vec<HostPattern>),
     PathPattern(PathPattern),
     Template(Template),
@@ -151,9 +151,8 @@ impl Reader<'_> {
             Kind::Addresses => self.list(kind, node, address).map(Value::Addresses),
             Kind::TcpAddress => (self.scalar(kind, node, texts::tcp_address))
                 .map(|address| Value::Address(Address::Tcp(address))),
-            Kind::Window => {
-                (self.scalar(kind, node, |text| texts::window(folder, text))).map(Value::Window)
-            }
+            Kind::SocketPath => (self.scalar(kind, node, |text| texts::socket_path(folder, text)))
+                .map(Value::SocketPath),
             Kind::PathPattern => {
                 (self.scalar(kind, node, texts::path_pattern)).map(Value::PathPattern)
             }

@@ -41,7 +41,7 @@ pub struct Heritage {
     /// The last known addresses of servers' names.
     pub addresses: Vec<(String, Vec<IpAddr>)>,
     /// The admin interface.
-    pub window: WindowSockets,
+    pub admin: AdminSockets,
     /// What the egress needs; `None`: `config` has no `[egress]`.
     pub egress: Option<EgressGiven>,
     /// What TLS needs; `None`: no listener has it.
@@ -52,7 +52,7 @@ pub struct Heritage {
 
 /// The sockets of the admin interface.
 #[derive(Debug, Default)]
-pub struct WindowSockets {
+pub struct AdminSockets {
     /// Its listening unix socket; `None`: there is none.
     pub unix: Option<OwnedFd>,
     /// Its listening TCP socket; `None`: there is none.

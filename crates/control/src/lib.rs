@@ -33,7 +33,7 @@ use weir_observe::{events::Running, log_sink::Health};
 use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
 
 pub use egress::{EgressFiles, EgressGiven};
-pub use heritage::{Heritage, WindowSockets};
+pub use heritage::{AdminSockets, Heritage};
 pub use manager_report::{LastReload, ManagerReport, ManagerReports, PoolUse, SlowPlace};
 pub use name_files::NameFiles;
 pub use operator_actions::{ActionResult, OperatorActions};
@@ -97,11 +97,11 @@ pub enum ToGateway<F = OwnedFd> {
     /// The folder for spooled bodies.
     SpoolDir(F),
     /// The listening socket of the admin interface.
-    Window(F),
+    AdminUnix(F),
     /// The listening socket of the admin interface on TCP.
-    WindowTcp(F),
+    AdminTcp(F),
     /// The token that an operator needs for actions over TCP.
-    WindowToken(String),
+    AdminToken(String),
     /// A folder of the configuration, or a file in /proc, that the gateway cannot open itself.
     Opened {
         /// The path as seen from outside.

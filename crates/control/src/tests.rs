@@ -125,9 +125,9 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
         any::<u8>().prop_map(ToGateway::ErrorLog),
         (any::<u16>(), any::<u8>()).prop_map(|(pool, file)| ToGateway::PoolLog { pool, file }),
         any::<u8>().prop_map(ToGateway::SpoolDir),
-        any::<u8>().prop_map(ToGateway::Window),
-        any::<u8>().prop_map(ToGateway::WindowTcp),
-        ".*".prop_map(ToGateway::WindowToken),
+        any::<u8>().prop_map(ToGateway::AdminUnix),
+        any::<u8>().prop_map(ToGateway::AdminTcp),
+        ".*".prop_map(ToGateway::AdminToken),
         (any::<u16>(), any::<u32>(), ".*").prop_map(|(pool, pid, declined)| ToGateway::Zygote {
             pool,
             pid,

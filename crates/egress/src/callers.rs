@@ -463,7 +463,7 @@ mod tests {
     };
 
     use super::*;
-    use weir_interfaces::window::Task;
+    use weir_interfaces::admin::Task;
 
     /// One worker: this process, or what the manager would report.
     struct One {

@@ -327,7 +327,7 @@ mod tests {
         figures.caller_came();
         let config = Egress {
             listen: vec![Address::Tcp("127.0.0.1:8083".parse().expect("an address"))],
-            socket: weir_config::Window::Off,
+            socket: weir_config::SocketPath::Off,
             owner: None,
             group: None,
             mode: 0o660,

@@ -217,8 +217,8 @@ fn serve(
         environment: Environment::of_this_machine(Path::new("/")),
         file: None,
         // PHP-FPM has no admin interface; it is controlled by signals.
-        window: Some(weir_config::Window::Off),
-        window_tcp: None,
+        admin: Some(weir_config::SocketPath::Off),
+        admin_tcp: None,
         trace: false,
         folder: None,
         late_checks: None,

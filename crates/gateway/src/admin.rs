@@ -1,5 +1,5 @@
 //! The gateway's data in the admin interface, and an operator's requests to the manager. See
-//! [`weir_interfaces::window`].
+//! [`weir_interfaces::admin`].
 
 pub(crate) mod agent_check;
 pub(crate) mod certificates;
@@ -17,7 +17,7 @@ use std::{
 use serde_json::{Value, json};
 use weir_config::{PoolId, Protocol, Runtime};
 use weir_control::{Action, ManagerReport};
-use weir_interfaces::window::{Task, Window};
+use weir_interfaces::admin::{AdminData, Task};
 use weir_observe::{
     history::SHED_REASONS,
     kernel_queues::{KernelView, ListenerQueue},
@@ -37,7 +37,7 @@ use serialized::Serialized;
 /// A gateway as an operator sees it.
 pub(super) struct View(pub(super) &'static Gateway);
 
-impl Window for View {
+impl AdminData for View {
     fn refresh(&self) -> Task<()> {
         let gateway = self.0;
         Box::pin(async move { gateway.reports.refresh(&gateway.manager).await })
@@ -155,7 +155,7 @@ impl Window for View {
         Box::pin(async move {
             let answer = gateway.actions.ask(action).await;
             // After this answer another configuration serves, so a client must not reach this one again: wait until
-            // the listeners are closed. The window itself closes last.
+            // the listeners are closed. The admin interface itself closes last.
             while gateway.drain.has_started() && gateway.listening.load(Relaxed) > 1 {
                 tokio::time::sleep(LOOK).await;
             }
@@ -165,7 +165,7 @@ impl Window for View {
 
     fn closing(&self) -> Task<()> {
         let gateway = self.0;
-        Box::pin(async move { gateway.window_ends.started().await })
+        Box::pin(async move { gateway.admin_ends.started().await })
     }
 }
 

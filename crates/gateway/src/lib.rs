@@ -54,13 +54,13 @@ use std::{
 use tokio::{sync::mpsc, task::spawn_local};
 use weir_config::{Address, Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
 use weir_control::{
-    Heritage, ManagerHandle, ManagerReports, NameFiles, OperatorActions, TlsGiven, ToManager,
-    WindowSockets,
+    AdminSockets, Heritage, ManagerHandle, ManagerReports, NameFiles, OperatorActions, TlsGiven,
+    ToManager,
 };
 use weir_http::Timeouts;
 use weir_interfaces::{
+    admin::{Serve, Task},
     sidecar::{self, Beside, EgressView},
-    window::{Serve, Task},
 };
 use weir_net::{Drain, start_thread};
 use weir_observe::{
@@ -161,7 +161,7 @@ pub(crate) struct Gateway {
     /// An operator has asked to drain this weir: it is not ready, and keeps no connections open.
     declines: AtomicBool,
     /// The admin interface accepts nothing new, because another gateway serves it now.
-    window_ends: Drain,
+    admin_ends: Drain,
     started: SystemTime,
     actions: OperatorActions,
     owners: Owners,
@@ -170,7 +170,7 @@ pub(crate) struct Gateway {
     egress_log: Option<Arc<Sink>>,
     egress: OnceLock<Arc<dyn EgressView>>,
     /// Set when the admin interface is closed, or if there is none.
-    window_closed: Flag,
+    admin_closed: Flag,
     /// The threads that must make progress so that clients are served.
     pulses: Pulses,
     machine: dispatch::Machine,
@@ -192,7 +192,7 @@ pub(crate) struct Gateway {
 /// Why it cannot serve: a configuration that cannot be compiled, or a log or thread that cannot be created.
 pub fn run(
     heritage: Heritage,
-    serve_window: Serve,
+    serve_admin: Serve,
     start_egress: sidecar::Start,
 ) -> Result<(), String> {
     let Heritage {
@@ -208,7 +208,7 @@ pub fn run(
         trace,
         chroot,
         opened,
-        window,
+        admin,
         names,
         addresses,
         egress,
@@ -274,10 +274,10 @@ pub fn run(
         let _ = gateway.egress.set(view);
     }
     let resolver = resolver.map(|resolver| (resolver, addresses));
-    start_reactors(gateway, reactors.acceptors(), listeners, resolver, &window)?;
-    if has_window(&window) {
+    start_reactors(gateway, reactors.acceptors(), listeners, resolver, &admin)?;
+    if has_admin(&admin) {
         let view = Arc::new(View(gateway));
-        start_window(gateway, serve_window(window, view))?;
+        start_admin(gateway, serve_admin(admin, view))?;
     }
     watch_kernel_queues(gateway)?;
     control
@@ -300,8 +300,8 @@ fn end(gateway: &Gateway) {
     }
     // An operator who asked for this must still be told that it is done.
     gateway.drain.start();
-    gateway.window_ends.start();
-    gateway.window_closed.wait(LAST_ANSWERS);
+    gateway.admin_ends.start();
+    gateway.admin_closed.wait(LAST_ANSWERS);
     blocks::wait_until_given(LAST_WORDS);
     gateway.access_log.sink().shutdown(LAST_WORDS);
     if let Some(log) = &gateway.egress_log {
@@ -327,8 +327,8 @@ fn start_error_log(file: Option<OwnedFd>, log: &Log) -> Result<(), String> {
     Ok(())
 }
 
-fn has_window(window: &WindowSockets) -> bool {
-    window.unix.is_some() || window.tcp.is_some()
+fn has_admin(admin: &AdminSockets) -> bool {
+    admin.unix.is_some() || admin.tcp.is_some()
 }
 
 /// Starts the reactors that accept, each with its listening sockets. The first one also resolves names.
@@ -337,7 +337,7 @@ fn start_reactors(
     acceptors: u16,
     listeners: Vec<(u16, u16, OwnedFd)>,
     mut resolver: Option<(Resolver, Known)>,
-    window: &WindowSockets,
+    admin: &AdminSockets,
 ) -> Result<(), String> {
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(acceptors), Vec::new);
@@ -350,10 +350,10 @@ fn start_reactors(
     // Agent checks answer also while the gateway drains, and the drain does not wait for them.
     let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
     let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
-    let sockets = sockets + usize::from(has_window(window));
+    let sockets = sockets + usize::from(has_admin(admin));
     gateway.listening.store(sockets, Relaxed);
-    if !has_window(window) {
-        gateway.window_closed.set();
+    if !has_admin(admin) {
+        gateway.admin_closed.set();
     }
     for (home, sockets) in per_reactor.into_iter().enumerate() {
         let resolver = match home {
@@ -508,13 +508,13 @@ impl Gateway {
             taking: handover::Taking::default(),
             cut: Drain::default(),
             egress: OnceLock::new(),
-            window_ends: Drain::default(),
+            admin_ends: Drain::default(),
             started: SystemTime::now(),
             actions: OperatorActions::new(manager.clone()),
             owners: Owners::new(manager.clone()),
             manager,
             own_calls: own_calls::OwnCalls::default(),
-            window_closed: Flag::default(),
+            admin_closed: Flag::default(),
             pulses: Pulses::default(),
             machine: dispatch::Machine::default(),
             uploads: uploads::Uploads::default(),
@@ -650,10 +650,10 @@ fn start_reactor(
 
 /// Starts the thread of the admin interface. It is separate, so that an operator does not have to wait for busy
 /// reactors.
-fn start_window(gateway: &'static Gateway, window: Task<io::Result<()>>) -> Result<(), String> {
+fn start_admin(gateway: &'static Gateway, admin: Task<io::Result<()>>) -> Result<(), String> {
     let run = async move || {
         tokio::select! {
-            served = window => {
+            served = admin => {
                 if let Err(error) = served {
                     log::error!("the admin interface cannot be opened: {error}");
                 }
@@ -661,9 +661,9 @@ fn start_window(gateway: &'static Gateway, window: Task<io::Result<()>>) -> Resu
             () = gateway.history.keep(|| gateway.measure()) => {}
         }
         gateway.listening.fetch_sub(1, Relaxed);
-        gateway.window_closed.set();
+        gateway.admin_closed.set();
     };
-    start_thread("window".into(), BLOCKING_THREADS, || {}, run)
+    start_thread("admin".into(), BLOCKING_THREADS, || {}, run)
         .map_err(|error| format!("cannot start the admin interface: {error}"))
 }
 

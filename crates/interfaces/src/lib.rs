@@ -2,7 +2,7 @@
 //! not on each other. `main` connects them.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod own_call;
 pub mod secret;
 pub mod sidecar;
-pub mod window;

@@ -8,7 +8,7 @@ use weir_control::{CallSource, EgressGiven};
 use weir_observe::{log_sink::Sink, metrics::Page, pulse::Pulses};
 use weir_upstream::resolver::Resolver;
 
-use crate::window::Task;
+use crate::admin::Task;
 
 /// What the gateway can do with the egress, and show of it in the admin interface.
 pub trait EgressView: Send + Sync {

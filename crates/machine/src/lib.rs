@@ -31,13 +31,13 @@ use weir_tls::{ClientAuthority, Pair};
 pub struct ThisMachine;
 
 /// The default path of the admin socket. `None`: the user has no folder for such sockets.
-pub fn usual_window() -> Option<PathBuf> {
+pub fn default_admin_socket() -> Option<PathBuf> {
     Some(runtime_folder(identity::is_root())?.join("admin.sock"))
 }
 
 /// Default path of the workers' socket of the egress. The name contains the first TCP address of
 /// `listen`, so it is unique on this machine and the same after each start. `None`: see
-/// [`usual_window`].
+/// [`default_admin_socket`].
 pub fn usual_egress(egress: &Egress) -> Option<PathBuf> {
     usual_egress_of(egress, identity::is_root())
 }

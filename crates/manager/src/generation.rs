@@ -52,7 +52,7 @@ use crate::{
     },
     generation::{addresses::Addresses, plan::Plan},
     php::{MasterEvent, Masters},
-    sockets::{admin::Windows, listen::Sockets, owners::Owners},
+    sockets::{admin::AdminListeners, listen::Sockets, owners::Owners},
     supervise::{notify, pid_file::Claim},
     workers::{Before, Pools},
 };
@@ -65,7 +65,7 @@ pub(super) struct Generation {
     pub(super) loaded: Loaded,
     pub(super) sockets: Sockets,
     /// The sockets of the admin interface.
-    pub(super) window: Windows,
+    pub(super) admin: AdminListeners,
     /// Files for the egress: a restarted gateway gets the same ones.
     egress: Option<EgressFiles>,
     /// `None`: no listener has TLS.
@@ -144,7 +144,7 @@ pub(super) enum Event {
 /// What a generation shares with the one before it.
 pub(super) struct Shared<'a> {
     pub(super) sockets: &'a Sockets,
-    pub(super) window: Option<&'a Windows>,
+    pub(super) admin: Option<&'a AdminListeners>,
     pub(super) addresses: Rc<Addresses>,
     pub(super) before: Before<'a>,
     pub(super) masters: &'a Masters,
@@ -186,7 +186,7 @@ impl Generation {
     ) -> Result<Self, Failure> {
         let Shared {
             sockets,
-            window,
+            admin,
             addresses,
             before,
             masters,
@@ -213,7 +213,7 @@ impl Generation {
                 is_bound.then(|| (own.path.clone(), own.users.clone()))
             });
         }
-        let window = Windows::open(&loaded, window, &plan.groups)
+        let admin = AdminListeners::open(&loaded, admin, &plan.groups)
             .map_err(|problem| loaded.failure(vec![problem]))?;
         let pid_file = Claim::take(&loaded, &plan.groups, pid_file)?;
         // The keeper may have to be started for them.
@@ -227,7 +227,7 @@ impl Generation {
         Ok(Self {
             id,
             sockets,
-            window,
+            admin,
             egress,
             certificates,
             pid_file,
@@ -278,7 +278,7 @@ impl Generation {
         let messages = || {
             let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
             messages.extend(self.sockets.messages(self.plan.reactors.acceptors())?);
-            messages.extend(self.window.messages()?);
+            messages.extend(self.admin.messages()?);
             if let Some(files) = &self.egress {
                 messages.push(egress::message(files)?);
                 messages.extend(self.sockets.egress_messages()?);
@@ -694,7 +694,7 @@ impl Generation {
     /// Ends a generation that does not take effect, and removes what was made for it.
     pub(super) fn discard(&mut self, now: Instant) {
         self.stop_now(now);
-        self.window = Windows::default();
+        self.admin = AdminListeners::default();
         (self.certificates, self.pid_file) = (None, None);
         self.plan.log_files.discard();
     }

@@ -27,7 +27,7 @@ mod workers;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
-use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity, Window};
+use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity, SocketPath};
 
 pub use children::jail;
 use generation::plan::Problem;
@@ -49,9 +49,9 @@ pub struct Start<'a> {
     /// The file, which a reload reads again; `None`: there is only the text.
     pub file: Option<PathBuf>,
     /// The admin interface, if the command line sets it: on a unix socket, and on TCP.
-    pub window: Option<Window>,
-    /// See `window`.
-    pub window_tcp: Option<SocketAddr>,
+    pub admin: Option<SocketPath>,
+    /// See `admin`.
+    pub admin_tcp: Option<SocketAddr>,
     /// Whether to write each step of each request to stderr.
     pub trace: bool,
     /// The folder of `weir serve FOLDER`; a banner then says how to reach it.
@@ -101,8 +101,8 @@ struct Loaded {
     /// The parser's warnings.
     warnings: Option<String>,
     /// The admin interface, if the command line sets it.
-    window: Option<Window>,
-    window_tcp: Option<SocketAddr>,
+    admin: Option<SocketPath>,
+    admin_tcp: Option<SocketAddr>,
     trace: bool,
     /// The text is not the user's: it was made for `weir serve FOLDER` or from PHP-FPM's configuration.
     generated: bool,
@@ -118,8 +118,8 @@ impl Loaded {
                 environment: start.environment.clone(),
                 config,
                 warnings: (!warnings.is_empty()).then(|| warnings.to_string()),
-                window: start.window.clone(),
-                window_tcp: start.window_tcp,
+                admin: start.admin.clone(),
+                admin_tcp: start.admin_tcp,
                 trace: start.trace,
                 generated: start.folder.is_some() || start.fpm_mode.is_some(),
             }),
@@ -128,13 +128,13 @@ impl Loaded {
     }
 
     /// The address of the admin interface.
-    fn window(&self) -> &Window {
-        self.window.as_ref().unwrap_or(&self.config.server.admin)
+    fn admin(&self) -> &SocketPath {
+        self.admin.as_ref().unwrap_or(&self.config.server.admin)
     }
 
     /// Its TCP address, if it has one.
-    fn window_tcp(&self) -> Option<SocketAddr> {
-        self.window_tcp.or(self.config.server.admin_tcp)
+    fn admin_tcp(&self) -> Option<SocketAddr> {
+        self.admin_tcp.or(self.config.server.admin_tcp)
     }
 
     /// Turns problems into a failure that shows their place in the text.

@@ -112,7 +112,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         keeper: &keeper,
         certificates: None,
         sockets: &before,
-        window: predecessor.as_mut().map(|p| &p.given().windows),
+        admin: predecessor.as_mut().map(|p| &p.given().admin),
         addresses: addresses.clone(),
         before: Before {
             of_all: start.fpm_mode.is_some(),
@@ -600,14 +600,14 @@ impl Manager<'_> {
         let config = &self.current.loaded.config;
         let addresses = self.current.sockets.addresses();
         if let Some(folder) = &self.start.folder {
-            let admin = self.current.window.shown(None);
+            let admin = self.current.admin.shown(None);
             return console::say(banner::text(folder, config, &addresses, &admin));
         }
         say_listeners(&self.current);
         let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
         if self.start.fpm_mode.is_none() && is_terminal {
             let name = &self.start.name;
-            let admin = self.current.window.shown(Some(name));
+            let admin = self.current.admin.shown(Some(name));
             console::say(banner::of_file(name, config, &addresses, &admin));
         }
     }

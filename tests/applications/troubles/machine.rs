@@ -9,7 +9,7 @@ use weir_test::{LIMIT, goes_on_as_root};
 
 /// The value of a metric whose line begins with this.
 fn metric(weir: &Weir, begin: &str) -> Option<f64> {
-    let (status, page) = weir.window_get("/metrics");
+    let (status, page) = weir.admin_get("/metrics");
     assert_eq!(status, 200, "{page}");
     let line = page.lines().find(|line| line.starts_with(begin))?;
     line.rsplit(' ').next()?.parse().ok()
@@ -33,8 +33,8 @@ fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
         return;
     }
     let lines = "threads = 2\ngateway_timeout = \"0\"\n";
-    let weir = Setup::new().window().server(lines).start();
-    assert_eq!(weir.window_get("/readyz").0, 200);
+    let weir = Setup::new().admin().server(lines).start();
+    assert_eq!(weir.admin_get("/readyz").0, 200);
     let mut strace = Command::new("strace")
         .args([
             "-q",
@@ -50,7 +50,7 @@ fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
     let said = wait_for_trouble(&weir, &["reactor 1 of the gateway has been stuck for"]);
     assert!(said.contains(&weir.gateway().pid.to_string()), "{said}");
     wait_until("it is not ready", || {
-        let (status, said) = weir.window_get("/readyz");
+        let (status, said) = weir.admin_get("/readyz");
         status == 503 && said.contains("reactor 1 has not moved for")
     });
     let status = weir.status();
@@ -58,7 +58,7 @@ fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
     assert_eq!(silent.len(), 1, "{silent:?}");
     signal(strace.id(), Signal::INT);
     wait(&mut strace, LIMIT).expect("it lets go of the thread");
-    wait_until("it is ready again", || weir.window_get("/readyz").0 == 200);
+    wait_until("it is ready again", || weir.admin_get("/readyz").0 == 200);
     wait_until("nothing is told any more", || {
         weir.status()["silent"]["reactors"] == serde_json::json!([])
     });
@@ -68,7 +68,7 @@ fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
 fn a_full_spool_is_told_with_what_helps_and_counted() {
     let setup = Setup::new()
         .file("run.php", "")
-        .window()
+        .admin()
         .server("max_spool = \"1M\"\n");
     let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("a page");
@@ -110,7 +110,7 @@ fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
         return;
     }
     let user = 61_000 + std::process::id() % 4_000;
-    let setup = Setup::new().window().file("a.php", "<?php echo 'a';").file(
+    let setup = Setup::new().admin().file("a.php", "<?php echo 'a';").file(
         "gate.php",
         "<?php while (!file_exists(__DIR__ . '/gate')) { usleep(5000); clearstatcache(); } echo 'done';",
     );
@@ -155,7 +155,7 @@ fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
 
 #[test]
 fn lines_that_the_managers_log_has_lost_are_counted_and_told() {
-    let setup = Setup::new().window();
+    let setup = Setup::new().admin();
     let pipe = setup.folder().join("log/pipe");
     let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo").success());

@@ -67,7 +67,7 @@ fn each_cause_of_slowness_is_named() {
         }
     });
     let mut setup = Setup::new()
-        .window()
+        .admin()
         .server("ready_stalled = \"2s\"\nshutdown_timeout = \"1s\"\n")
         .file("api", api.address().to_string());
     for (name, script, _) in CAUSES {
@@ -95,7 +95,7 @@ fn each_cause_of_slowness_is_named() {
         assert!(!said.contains("raise max_children"), "{said}");
     }
     // The pool of the default site serves, so the machine stays on the balancer.
-    assert_eq!(weir.window_get("/readyz").0, 200);
+    assert_eq!(weir.admin_get("/readyz").0, 200);
     let shown = text(&weir);
     assert!(shown.contains(", ready, 6 problems"), "{shown}");
     fs::write(weir.root().join("gate"), "").expect("a file");
@@ -149,7 +149,7 @@ fn a_site_or_route_that_serializes_sessions_is_seen_and_the_others_are_named() {
         format!("[[site.main.route]]\npath = \"{path}\"\npool = \"{pool}\"\n{lines}")
     };
     let setup = Setup::new()
-        .window()
+        .admin()
         .server("ready_stalled = \"2s\"\nshutdown_timeout = \"1s\"\n")
         .file("by_route.php", &*script)
         .file("by_site.php", &*script)
@@ -210,7 +210,7 @@ fn a_name_server_that_answers_late_is_named_as_the_cause() {
     let address = "192.0.2.7".parse().expect("an address");
     dns.says("slow.example", Says::Late(vec![address], 60));
     let setup = Setup::new()
-        .window()
+        .admin()
         .server("ready_stalled = \"1s\"\nshutdown_timeout = \"1s\"\n")
         .file("name.php", "<?php\necho gethostbyname('slow.example.');");
     let file = setup.folder().join("resolv.conf");
@@ -257,12 +257,12 @@ fn pools_that_count_for_readiness_are_named() {
         .start();
     let other = begin(&weir, "/other.php");
     wait_for_trouble(&weir, &["pool other: its only worker has been busy"]);
-    assert_eq!(weir.window_get("/readyz").0, 200);
+    assert_eq!(weir.admin_get("/readyz").0, 200);
     let app = begin(&weir, "/stuck.php");
-    wait_until("it is not ready", || weir.window_get("/readyz").0 == 503);
-    let (_, why) = weir.window_get("/readyz");
+    wait_until("it is not ready", || weir.admin_get("/readyz").0 == 503);
+    let (_, why) = weir.admin_get("/readyz");
     assert!(why.contains("pool app"), "{why}");
     fs::write(weir.root().join("gate"), "").expect("a file");
-    wait_until("it is ready", || weir.window_get("/readyz").0 == 200);
+    wait_until("it is ready", || weir.admin_get("/readyz").0 == 200);
     drop((other, app));
 }

@@ -136,7 +136,7 @@ fn a_server_that_fails_its_requests_is_left_out() {
     let good = Responder::tcp(|_, answer| answer.page("good"));
     let servers = [&bad, &good].map(|server| format!("\"{}\"", server.server()));
     let lines = "balance = \"roundrobin\"\nmax_fails = 3\nfail_timeout = \"2s\"\nretries = 0\nqueue.maxconn = 4";
-    let weir = setup.window().pool(&pool(&servers, lines)).start();
+    let weir = setup.admin().pool(&pool(&servers, lines)).start();
     let began = Instant::now();
     let mut failures = 0;
     while states(&weir)[0] == "up" {

@@ -50,7 +50,7 @@ fn site() -> Setup {
             "sleep.php",
             "<?php usleep(1000 * (int)$_GET['ms']); echo getenv('SERVER');",
         );
-    setup.window()
+    setup.admin()
 }
 
 /// A pool's text: these servers, as weir.toml names them, and further lines.

@@ -119,7 +119,7 @@ fn a_weir_php_of_another_version_is_refused_by_name_also_with_the_same_protocol(
     assert!(!fine && said.contains(&both), "{said}");
     // It changes while weir runs: the pool goes on with the one that it has.
     fs::copy(php_object(), &php).unwrap();
-    let running = site.program(&weir).window().start();
+    let running = site.program(&weir).admin().start();
     write_program(&php, &of_version(&php_object(), "0.0.7"));
     let restarted = running
         .command(&["pool", "app", "restart"])

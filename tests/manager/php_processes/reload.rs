@@ -90,7 +90,7 @@ fn a_pool_that_changed_is_warmed_before_it_takes_over_and_no_request_is_lost() {
 
 #[test]
 fn an_upgrade_compiles_the_scripts_that_the_earlier_weir_had_in_opcache() {
-    let site = php_site("max_children = 2").window();
+    let site = php_site("max_children = 2").admin();
     old_script(&site.path("root/cache.php"), CACHE);
     let script = |n: usize| site.path(&format!("root/n{n}.php"));
     (0..20).for_each(|n| old_script(&script(n), &format!("<?php echo 'n', {n};")));

@@ -12,13 +12,13 @@ use weir_test::{Setup, Weir};
 use super::server::{Server, answer};
 use super::{bench, number, text};
 
-/// A weir with four workers whose script sleeps for 20 ms, and a window.
+/// A weir with four workers whose script sleeps for 20 ms, and an admin interface.
 fn sleepy() -> Weir {
     let setup = Setup::new()
         .file("run.php", "<?php usleep(20000); echo 'x';")
         .file("other.php", "<?php echo 'y';");
-    let window = setup.folder().join("admin.sock");
-    let server = format!("admin = \"unix:{}\"", window.display());
+    let admin = setup.folder().join("admin.sock");
+    let server = format!("admin = \"unix:{}\"", admin.display());
     let pool = format!("{}queue.maxconn = 4 # four\n", own_pool(4));
     setup.server(&server).pool(&pool).start()
 }

@@ -130,8 +130,8 @@ impl Setup {
         self
     }
 
-    /// An admin interface in the test's folder, which [`Weir::status`], [`Weir::window_get`] and [`Weir::command`] ask.
-    pub fn window(self) -> Setup {
+    /// An admin interface in the test's folder, which [`Weir::status`], [`Weir::admin_get`] and [`Weir::command`] ask.
+    pub fn admin(self) -> Setup {
         let line = format!("admin = \"unix:{}/admin.sock\"", self.folder().display());
         self.server(&line)
     }
@@ -404,21 +404,21 @@ impl Weir {
         client.response_to(method)
     }
 
-    /// The option that makes weir's commands ask this weir. Needs [`Setup::window`].
+    /// The option that makes weir's commands ask this weir. Needs [`Setup::admin`].
     pub fn admin_option(&self) -> String {
         format!("--admin=unix:{}/admin.sock", self.folder().display())
     }
 
-    /// A command of weir (`status`, `reload`) that asks this weir. Needs [`Setup::window`].
+    /// A command of weir (`status`, `reload`) that asks this weir. Needs [`Setup::admin`].
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.args(words).arg(self.admin_option());
         command
     }
 
-    /// Sends GET to the admin interface. Returns the status and the body. Needs [`Setup::window`].
+    /// Sends GET to the admin interface. Returns the status and the body. Needs [`Setup::admin`].
     #[track_caller]
-    pub fn window_get(&self, path: &str) -> (u16, String) {
+    pub fn admin_get(&self, path: &str) -> (u16, String) {
         let mut stream = UnixStream::connect(self.path("admin.sock")).expect("the admin interface");
         stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
         let request = format!("GET {path} HTTP/1.0\r\nHost: weir\r\n\r\n");
@@ -445,15 +445,15 @@ impl Weir {
         assert!(output.status.success() && said.is_empty(), "{said}");
     }
 
-    /// What the admin interface says of this weir, as `weir status --json` prints it. Needs [`Setup::window`].
+    /// What the admin interface says of this weir, as `weir status --json` prints it. Needs [`Setup::admin`].
     #[track_caller]
     pub fn status(&self) -> Value {
-        let (status, body) = self.window_get("/status");
+        let (status, body) = self.admin_get("/status");
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).expect("JSON")
     }
 
-    /// How many workers of the first pool are busy, and how many requests wait for one. Needs [`Setup::window`].
+    /// How many workers of the first pool are busy, and how many requests wait for one. Needs [`Setup::admin`].
     #[track_caller]
     pub fn busy_and_waiting(&self) -> (u64, u64) {
         let pool = &self.status()["pools"][0];
@@ -462,7 +462,7 @@ impl Weir {
         numbers.into()
     }
 
-    /// How many requests for scripts have arrived at the pools, whatever came of them. Needs [`Setup::window`].
+    /// How many requests for scripts have arrived at the pools, whatever came of them. Needs [`Setup::admin`].
     #[track_caller]
     pub fn taken(&self) -> u64 {
         let status = self.status();
@@ -473,7 +473,7 @@ impl Weir {
     }
 
     /// Sends with `send`, and waits until that many requests for scripts have arrived at the pools: they run, wait or
-    /// are refused. Needs [`Setup::window`].
+    /// are refused. Needs [`Setup::admin`].
     #[track_caller]
     pub fn after<T>(&self, requests: u64, send: impl FnOnce() -> T) -> T {
         let before = self.taken();

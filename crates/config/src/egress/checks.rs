@@ -7,7 +7,9 @@ use core::{net::IpAddr, ops::Range, time::Duration};
 use crate::{
     document::{Document, EgressTables},
     entries::Entries,
-    model::{Address, AllowRule, Egress, HostSettings, OriginHost, Secret, SecretPiece, Window},
+    model::{
+        Address, AllowRule, Egress, HostSettings, OriginHost, Secret, SecretPiece, SocketPath,
+    },
     origin::covers,
     scalar::suggestion,
     sink::Sink,
@@ -74,7 +76,7 @@ fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Si
             }
         }
     }
-    if let Window::At(path) = &egress.socket
+    if let SocketPath::At(path) = &egress.socket
         && let Some(entry) = entries.entry("socket")
     {
         let address = Address::Unix(path.clone());
@@ -111,7 +113,7 @@ fn owner(document: &Document, address: &Address) -> Option<String> {
         return Some("`admin_tcp` of [server]".to_owned());
     }
     match (document.server.get("admin"), address) {
-        (Window::At(window), Address::Unix(path)) if window == *path => {
+        (SocketPath::At(socket), Address::Unix(path)) if socket == *path => {
             Some("`admin` of [server]".to_owned())
         }
         _ => None,

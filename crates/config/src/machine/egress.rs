@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::{Obstacle, Pass};
-use crate::model::{Address, HostSettings, SecretPiece, Window};
+use crate::model::{Address, HostSettings, SecretPiece, SocketPath};
 
 impl Pass<'_> {
     pub(super) fn egress(&mut self) {
@@ -16,7 +16,7 @@ impl Pass<'_> {
                 self.parent("egress.listen", path);
             }
         }
-        if let Window::At(path) = &egress.socket {
+        if let SocketPath::At(path) = &egress.socket {
             self.parent("egress.socket", path);
         }
         self.names(

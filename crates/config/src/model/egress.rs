@@ -8,7 +8,7 @@ use core::{
 };
 use std::path::PathBuf;
 
-use super::{Address, Window};
+use super::{Address, SocketPath};
 
 /// `[egress]`
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -16,7 +16,7 @@ pub struct Egress {
     /// Addresses that accept calls; not empty. TCP addresses must be loopback addresses unless there is a token.
     pub listen: Vec<Address>,
     /// The unix socket of the workers. The usual one is there only if `listen` has no unix socket.
-    pub socket: Window,
+    pub socket: SocketPath,
     /// Owner of the unix sockets.
     pub owner: Option<String>,
     /// Group of the unix sockets.

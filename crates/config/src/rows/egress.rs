@@ -23,7 +23,7 @@ pub(super) const EGRESS: &[Row] = &[
         "File with the token that callers over TCP must send: `Proxy-Authorization: Bearer TOKEN`, or Basic with any \
          name and the token as password. At least 16 characters without spaces. Only its owner should be able to read it. It is read \
          at the start and at a reload.").like("\"/etc/weir/egress.token\""),
-    key(&[Egress], "socket", Kind::Window, Absent("`weir/egress.sock` in `$XDG_RUNTIME_DIR`, for root in /run; none if `listen` has a unix socket"),
+    key(&[Egress], "socket", Kind::SocketPath, Absent("`weir/egress.sock` in `$XDG_RUNTIME_DIR`, for root in /run; none if `listen` has a unix socket"),
         "Unix socket for the workers of weir's pools: their environment has its path as `WEIR_EGRESS_SOCKET`. `unix:PATH`, or `\"off\"`. Only \
          the users of these pools, root and the user who started weir may call there. If the first TCP address of `listen` is not 127.0.0.1:8083, \
          the default name contains that address: `egress-127.0.0.1-8084.sock`."),

@@ -72,7 +72,7 @@ pub(super) const SERVER: &[Row] = &[
         "Memory for compressed files. weir drops the files that were not requested for the longest time first. It compresses a file of more than a quarter of this size, or of more than 8 MB, again for each client."),
     key(&[Server], "http2_memory", Kind::Size { min: 1 << 20, max: 1 << 40 }, Value("\"64M\""),
         "Memory of all HTTP/2 connections for heads of requests, and for parts of bodies that weir has received but not yet read. When this memory is full, weir stops to read from connections that have more than 64 KB of bodies, until they have less. It refuses further requests (REFUSED_STREAM) of connections that have more than 64 KB of heads and bodies."),
-    key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, or in /run for root"),
+    key(&[Server], "admin", Kind::SocketPath, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, or in /run for root"),
         "Address of the admin interface, which `weir status`, `weir reload` and other commands use: `unix:PATH`, or `\"off\"`.")
         .called(&["stats_socket", "admin_socket"]),
     key(&[Server], "resolver", Kind::Nameservers, Absent("those in /etc/resolv.conf"),

@@ -50,7 +50,7 @@ pub(crate) fn start(gateway: &'static Gateway, listener: u16, socket: OwnedFd) {
         loop {
             let (_, (socket, peer)) = tokio::select! {
                 biased;
-                () = gateway.window_ends.started() => break,
+                () = gateway.admin_ends.started() => break,
                 accepted = acceptor.accept() => accepted,
             };
             if let Some(peer) = peer

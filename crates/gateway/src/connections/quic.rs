@@ -171,7 +171,7 @@ fn listen(gateway: &'static Gateway, (listener, home): (u16, u16), endpoint: &En
         tokio::select! {
             () = reading.read() => {}
             // The next gateway reads them.
-            () = gateway.window_ends.started() => {}
+            () = gateway.admin_ends.started() => {}
         }
     });
     let unblocking = endpoint.clone();
@@ -183,7 +183,7 @@ fn listen(gateway: &'static Gateway, (listener, home): (u16, u16), endpoint: &En
             let arrival = endpoint.arrival().await;
             if gateway.drain.has_started() {
                 // If another gateway follows, the client is not answered: it tries again soon, and reaches that one.
-                if !gateway.window_ends.has_started() {
+                if !gateway.admin_ends.has_started() {
                     arrival.refuse();
                 }
                 continue;

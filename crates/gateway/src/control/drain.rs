@@ -20,7 +20,7 @@ pub(crate) fn drain(gateway: &'static Gateway, last: bool) {
     }
     // In this order: if another gateway follows, agent checks must not report this drain.
     if !last {
-        gateway.window_ends.start();
+        gateway.admin_ends.start();
     }
     gateway.drain.start();
     gateway.taking.end();
@@ -31,7 +31,7 @@ pub(crate) fn drain(gateway: &'static Gateway, last: bool) {
         egress.drain();
     }
     let watch = move || {
-        let window = || usize::from(last && !gateway.window_closed.is_set());
+        let admin = || usize::from(last && !gateway.admin_closed.is_set());
         let (mut told, mut is_closed) = (None, last);
         let mut tell = |calls: bool| {
             if !is_closed && weir_net::accepting() == 0 {
@@ -46,7 +46,7 @@ pub(crate) fn drain(gateway: &'static Gateway, last: bool) {
             }
             thread::sleep(LOOK);
         };
-        while gateway.listening.load(Relaxed) > window()
+        while gateway.listening.load(Relaxed) > admin()
             || gateway.taking.is_open()
             || gateway.census.count() > 0
             || gateway.pools.iter().any(|pool| pool.busy() > 0)

@@ -12,8 +12,8 @@ use std::{
 
 use weir_config::{Config, Environment};
 use weir_control::{
-    Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Reactors, Source, TlsFiles,
-    TlsGiven, ToGateway, ToManager, WindowSockets,
+    AdminSockets, Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Reactors, Source,
+    TlsFiles, TlsGiven, ToGateway, ToManager,
 };
 use weir_observe::{console, log_text};
 use weir_sys::{file, identity, limits, memory, process, version};
@@ -83,9 +83,9 @@ fn receive(channel: &Channel, parent: u32) -> Result<Received, String> {
             ToGateway::PoolLog { pool, file } => given.pool_logs.push((pool, file)),
             ToGateway::ErrorLog(log) => given.error_log = Some(log),
             ToGateway::SpoolDir(folder) => given.spool_dir = Some(folder),
-            ToGateway::Window(socket) => given.window.unix = Some(socket),
-            ToGateway::WindowTcp(socket) => given.window.tcp = Some(socket),
-            ToGateway::WindowToken(token) => given.window.token = Some(token),
+            ToGateway::AdminUnix(socket) => given.admin.unix = Some(socket),
+            ToGateway::AdminTcp(socket) => given.admin.tcp = Some(socket),
+            ToGateway::AdminToken(token) => given.admin.token = Some(token),
             ToGateway::Opened { path, file } => given.opened.push((path, file)),
             ToGateway::Addresses { name, addresses } => given.addresses.push((name, addresses)),
             ToGateway::EgressListener { listener, socket } => {
@@ -198,7 +198,7 @@ struct Received {
     pool_logs: Vec<(u16, std::os::fd::OwnedFd)>,
     error_log: Option<std::os::fd::OwnedFd>,
     spool_dir: Option<std::os::fd::OwnedFd>,
-    window: WindowSockets,
+    admin: AdminSockets,
     names: NameFiles,
     addresses: Vec<(String, Vec<std::net::IpAddr>)>,
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
@@ -227,7 +227,7 @@ impl Received {
             pool_logs: self.pool_logs,
             error_log: self.error_log,
             spool_dir: self.spool_dir,
-            window: self.window,
+            admin: self.admin,
             trace,
             chroot: self.jail.and_then(|jail| jail.chroot),
             opened: self.opened,

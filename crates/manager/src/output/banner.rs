@@ -4,9 +4,9 @@ use std::{fmt::Write, net::SocketAddr, path::Path};
 
 use weir_config::{Address, Config, HostPattern, LogTarget, Pm, Pool, Protocol, Runtime};
 
-/// The banner. `addresses` are the actual addresses of the sockets, `admin` is what [`Windows::shown`] says.
+/// The banner. `addresses` are the actual addresses of the sockets, `admin` is what [`AdminListeners::shown`] says.
 ///
-/// [`Windows::shown`]: crate::sockets::admin::Windows::shown
+/// [`AdminListeners::shown`]: crate::sockets::admin::AdminListeners::shown
 pub(crate) fn text(folder: &Path, config: &Config, addresses: &[Address], admin: &str) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "\n  weir serves {}", folder.display());

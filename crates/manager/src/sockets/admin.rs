@@ -10,7 +10,7 @@ use std::{
     rc::Rc,
 };
 
-use weir_config::Window;
+use weir_config::SocketPath;
 use weir_control::ToGateway;
 use weir_observe::error_log::{self, Format};
 use weir_sys::{
@@ -23,8 +23,8 @@ use crate::{Loaded, generation::plan::Problem, output::banner};
 
 /// All sockets of the admin interface.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Windows {
-    unix: Option<WindowSocket>,
+pub(crate) struct AdminListeners {
+    unix: Option<AdminSocket>,
     tcp: Option<Rc<BoundTcp>>,
     token: Option<String>,
 }
@@ -43,26 +43,26 @@ type UnixPart<'a> = (&'a Path, Option<FileId>, &'a OwnedFd);
 
 /// The unix socket.
 #[derive(Debug, Clone)]
-struct WindowSocket {
+struct AdminSocket {
     path: PathBuf,
     socket: Rc<OwnedFd>,
     /// The path, if we have created it.
     name: Option<Rc<OwnPath>>,
 }
 
-impl WindowSocket {
+impl AdminSocket {
     /// Opens the configured socket, or keeps that of `before` if it is the same. If the default one
     /// cannot be opened, for example because another weir of the same user has it, weir runs
     /// without it.
     fn open(
-        wanted: &Window,
+        wanted: &SocketPath,
         before: Option<&Self>,
         groups: &[u32],
     ) -> Result<Option<Self>, Problem> {
         let path = match wanted {
-            Window::Off => return Ok(None),
-            Window::At(path) => path.clone(),
-            Window::Usual => match weir_machine::usual_window() {
+            SocketPath::Off => return Ok(None),
+            SocketPath::At(path) => path.clone(),
+            SocketPath::Default => match weir_machine::default_admin_socket() {
                 Some(path) => path,
                 None => return Ok(None),
             },
@@ -76,7 +76,7 @@ impl WindowSocket {
                 path.display()
             );
         }
-        let usual = *wanted == Window::Usual;
+        let usual = *wanted == SocketPath::Default;
         let folder = usual.then(|| OwnFolder::of(&path)).flatten();
         match listener::unix(&path, BACKLOG, &OWNER_ALONE, groups) {
             Ok((socket, file)) => Ok(Some(Self {
@@ -149,7 +149,7 @@ fn mend(error: &UnixError) -> &'static str {
     }
 }
 
-impl Windows {
+impl AdminListeners {
     /// Opens the configured sockets: those of `before` if they are the same, otherwise new ones.
     pub(crate) fn open(
         loaded: &Loaded,
@@ -159,8 +159,8 @@ impl Windows {
         let server = &loaded.config.server;
         let token = server.admin_token_file.as_deref().map(token).transpose()?;
         let before_unix = before.and_then(|before| before.unix.as_ref());
-        let unix = WindowSocket::open(loaded.window(), before_unix, groups)?;
-        let tcp = loaded.window_tcp().map(|wanted| {
+        let unix = AdminSocket::open(loaded.admin(), before_unix, groups)?;
+        let tcp = loaded.admin_tcp().map(|wanted| {
             let same = before.and_then(|before| before.tcp.as_ref());
             match same.filter(|before| before.wanted == wanted) {
                 Some(same) => Ok(same.clone()),
@@ -183,7 +183,7 @@ impl Windows {
 
     /// The sockets of the weir before this one, which still has them.
     pub(crate) fn taken_over(unix: Option<TakenUnix>, tcp: Option<(SocketAddr, OwnedFd)>) -> Self {
-        let unix = unix.map(|(path, file, socket)| WindowSocket {
+        let unix = unix.map(|(path, file, socket)| AdminSocket {
             name: file.map(|file| OwnPath::of_other(&path, file)),
             path,
             socket: Rc::new(socket),
@@ -209,7 +209,7 @@ impl Windows {
     pub(crate) fn shown(&self, file: Option<&str>) -> String {
         let unix = self.unix.as_ref().map(|unix| unix.path.as_path());
         let command = match (unix, file) {
-            (Some(path), _) if weir_machine::usual_window().as_deref() == Some(path) => {
+            (Some(path), _) if weir_machine::default_admin_socket().as_deref() == Some(path) => {
                 Some("weir status".to_owned())
             }
             (Some(_), Some(file)) => Some(format!("weir status -c {file}")),
@@ -242,11 +242,11 @@ impl Windows {
     pub(crate) fn messages(&self) -> io::Result<Vec<ToGateway>> {
         let mut messages = Vec::new();
         if let Some(unix) = &self.unix {
-            messages.push(ToGateway::Window(unix.socket.try_clone()?));
+            messages.push(ToGateway::AdminUnix(unix.socket.try_clone()?));
         }
         if let Some(tcp) = &self.tcp {
-            messages.push(ToGateway::WindowTcp(tcp.socket.try_clone()?));
-            messages.extend(self.token.clone().map(ToGateway::WindowToken));
+            messages.push(ToGateway::AdminTcp(tcp.socket.try_clone()?));
+            messages.extend(self.token.clone().map(ToGateway::AdminToken));
         }
         Ok(messages)
     }

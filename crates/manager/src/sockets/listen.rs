@@ -16,7 +16,7 @@ use std::{
     rc::Rc,
 };
 
-use weir_config::{Address, Config, Window};
+use weir_config::{Address, Config, SocketPath};
 use weir_control::ToGateway;
 use weir_machine::limits;
 use weir_sys::{
@@ -129,7 +129,7 @@ impl Sockets {
             }
         }
         if let Some((egress, own)) = config.egress.as_ref().zip(plan.egress_socket.as_ref()) {
-            let usual = egress.socket == Window::Usual;
+            let usual = egress.socket == SocketPath::Default;
             let wanted = Requested {
                 address: &Address::Unix(own.path.clone()),
                 name: None,

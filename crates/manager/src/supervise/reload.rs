@@ -293,7 +293,7 @@ impl Manager<'_> {
             may_wait: false,
             pid_file: self.pid_file.parts().map(|(path, _)| path),
             sockets: &self.names,
-            window: Some(&self.current.window),
+            admin: Some(&self.current.admin),
             addresses: self.addresses.clone(),
             before: Before {
                 pools: Some(&self.current.pools),

@@ -120,7 +120,7 @@ impl Manager<'_> {
             let inbox = ToSuccessor::Inbox { gateway, reactor };
             successor.tell(inbox, Some(socket.try_clone()?));
         }
-        let (admin, admin_tcp) = self.current.window.parts();
+        let (admin, admin_tcp) = self.current.admin.parts();
         if let Some((path, name, socket)) = admin {
             let path = path.to_owned();
             successor.tell(ToSuccessor::Admin { path, name }, Some(socket.try_clone()?));
@@ -229,7 +229,7 @@ impl Manager<'_> {
         // The new one has them now, also the names of unix sockets.
         self.names.set_ours(false);
         self.names = Default::default();
-        self.current.window.set_ours(false);
+        self.current.admin.set_ours(false);
         self.pid_file.give_up();
         successor.tell(ToSuccessor::Yours, self.roles.takes.take());
         let text = format!("weir {version} serves (process {pid})");
@@ -408,7 +408,7 @@ impl Manager<'_> {
             predecessor.version()
         );
         // What this configuration does not use any more is removed.
-        given.windows.set_ours(true);
+        given.admin.set_ours(true);
         given.sockets.set_ours(true);
         drop(given.sockets);
         if let Err(problem) = self.current.sockets.change_rights() {

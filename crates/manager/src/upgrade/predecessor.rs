@@ -16,7 +16,7 @@ use super::{HANDOVER, ScriptList, SocketPlace, ToPredecessor, ToSuccessor, recei
 use crate::{
     Failure,
     sockets::{
-        admin::{TakenUnix, Windows},
+        admin::{AdminListeners, TakenUnix},
         listen::Sockets,
         quic::QuicHanded,
     },
@@ -41,7 +41,7 @@ pub(crate) struct Predecessor {
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     pub(crate) sockets: Sockets,
-    pub(crate) windows: Windows,
+    pub(crate) admin: AdminListeners,
     pub(crate) pid_file: Option<(PathBuf, OwnedFd)>,
     pub(crate) tickets: Option<(Vec<Vec<u8>>, Duration)>,
     pub(crate) quic: QuicHanded,
@@ -112,7 +112,7 @@ impl Predecessor {
         } = received;
         given.sockets = Sockets::taken_over(sockets);
         given.sockets.take_over_datagrams(datagrams);
-        given.windows = Windows::taken_over(admin, admin_tcp);
+        given.admin = AdminListeners::taken_over(admin, admin_tcp);
         let predecessor = Self {
             channel: Some(channel),
             version: theirs.ok_or_else(|| unfit("it does not say its version"))?,

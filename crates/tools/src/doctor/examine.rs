@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::ExitCode};
 
-use weir_config::{Severity, Window, check_environment, read};
+use weir_config::{Severity, SocketPath, check_environment, read};
 use weir_machine::ThisMachine;
 
 use super::{
@@ -35,7 +35,7 @@ pub(super) fn examine(source: &Source, args: &Args) -> Result<Report, ExitCode> 
     });
     let said: Vec<CheckMessage> = said.collect();
     // `weir fpm` has no admin interface.
-    let off = args.fpm.as_ref().map(|_| &Window::Off);
+    let off = args.fpm.as_ref().map(|_| &SocketPath::Off);
     let found = live::ask(&checked.config, args.admin.as_ref().or(off));
     let running = match &found {
         Found::Runs(live) => Some(&**live),
@@ -84,7 +84,7 @@ fn stance(people: &People, found: &Found) -> Vec<String> {
         Found::Nobody => {
             "no weir is running at this admin address, so its figures are missing here".into()
         }
-        Found::NoWindow => {
+        Found::NoAdmin => {
             "it is not known whether weir is running, because it has no admin interface (admin = \"off\")".into()
         }
         Found::Unseen(why) => format!("it is not known whether weir is running: {why}"),

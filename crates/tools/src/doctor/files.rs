@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use weir_config::{LogTarget, Window};
+use weir_config::{LogTarget, SocketPath};
 use weir_sys::{
     file::{self, Space},
     log_file,
@@ -35,7 +35,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         let why = "programs that use the pid file do not find weir";
         appended(starter, "[server] pid_file", file, why, notes);
     }
-    if let Window::At(socket) = &config.server.admin {
+    if let SocketPath::At(socket) = &config.server.admin {
         let folder = socket.parent().unwrap_or(Path::new("/"));
         let why = "weir does not start: it cannot create its admin socket";
         made_in(starter, "[server] admin", folder, why, notes);

@@ -6,7 +6,7 @@ use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt};
 use http::Method;
 use serde_json::Value;
 use weir_admin::client::Endpoint;
-use weir_config::{Config, Window};
+use weir_config::{Config, SocketPath};
 use weir_sys::limits::OpenFiles;
 
 /// A running weir.
@@ -31,16 +31,16 @@ pub(super) enum Found {
     Nobody,
     /// We may not ask, or got no answer; with the reason.
     Unseen(String),
-    /// There is no window.
-    NoWindow,
+    /// There is no admin interface.
+    NoAdmin,
 }
 
-/// Asks the given window, or the configured one.
-pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
+/// Asks the given admin interface, or the configured one.
+pub(super) fn ask(config: &Config, named: Option<&SocketPath>) -> Found {
     let socket = match named.unwrap_or(&config.server.admin) {
-        Window::At(path) => Some(path.clone()),
-        Window::Usual => weir_machine::usual_window(),
-        Window::Off => None,
+        SocketPath::At(path) => Some(path.clone()),
+        SocketPath::Default => weir_machine::default_admin_socket(),
+        SocketPath::Off => None,
     };
     let tcp = config.server.admin_tcp.filter(|_| named.is_none());
     match (socket, tcp) {
@@ -50,7 +50,7 @@ pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
             address,
             token: None,
         }),
-        (None, None) => Found::NoWindow,
+        (None, None) => Found::NoAdmin,
     }
 }
 

@@ -36,7 +36,7 @@ use std::{
     process::ExitCode,
 };
 
-use weir_config::{Address, Config, Window, parse_address};
+use weir_config::{Address, Config, SocketPath, parse_address};
 
 use crate::command::{self, Source};
 use case::Case;
@@ -54,8 +54,8 @@ pub struct Args {
     pub fpm: Option<PathBuf>,
 
     /// Admin address of the running weir: unix:PATH, or off [default: from the configuration]
-    #[arg(long, value_name = "ADDR", value_parser = window_address)]
-    pub admin: Option<Window>,
+    #[arg(long, value_name = "ADDR", value_parser = admin_address)]
+    pub admin: Option<SocketPath>,
 
     /// Print JSON
     #[arg(long)]
@@ -281,11 +281,11 @@ pub fn main(args: &Args) -> ExitCode {
 }
 
 /// Reads `unix:PATH` or `off`.
-fn window_address(text: &str) -> Result<Window, String> {
+fn admin_address(text: &str) -> Result<SocketPath, String> {
     match text {
-        "off" => Ok(Window::Off),
+        "off" => Ok(SocketPath::Off),
         text => match parse_address(text)? {
-            Address::Unix(path) => Ok(Window::At(std::path::absolute(&path).unwrap_or(path))),
+            Address::Unix(path) => Ok(SocketPath::At(std::path::absolute(&path).unwrap_or(path))),
             Address::Tcp(_) => Err("weir doctor needs the unix socket: unix:PATH".into()),
         },
     }

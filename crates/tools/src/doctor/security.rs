@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use weir_config::{Address, Protocol, Window};
+use weir_config::{Address, Protocol, SocketPath};
 
 use super::{
     Notes,
@@ -21,12 +21,12 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     users(case, notes);
     roots(case, notes);
     listeners(case, notes);
-    window(case, notes);
-    window_on_tcp(case, notes);
+    admin(case, notes);
+    admin_on_tcp(case, notes);
 }
 
 /// What the admin interface shows and allows over TCP.
-fn window_on_tcp(case: &Case<'_>, notes: &mut Notes) {
+fn admin_on_tcp(case: &Case<'_>, notes: &mut Notes) {
     let server = &case.config.server;
     let Some(address) = server.admin_tcp else {
         return;
@@ -65,8 +65,8 @@ fn window_on_tcp(case: &Case<'_>, notes: &mut Notes) {
 }
 
 /// A user who may write to the folder of the admin socket may replace the socket.
-fn window(case: &Case<'_>, notes: &mut Notes) {
-    let Window::At(socket) = &case.config.server.admin else {
+fn admin(case: &Case<'_>, notes: &mut Notes) {
+    let SocketPath::At(socket) = &case.config.server.admin else {
         return;
     };
     let folder = socket.parent().unwrap_or(Path::new("/"));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_in_a_folder_of_everybody_is_told() {
+    fn an_admin_socket_in_a_folder_of_everybody_is_told() {
         let folder = root();
         let text = format!(
             "[server]\nadmin = \"unix:{}/admin.sock\"\n[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\n",
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_on_tcp_and_its_token_are_told() {
+    fn an_admin_address_on_tcp_and_its_token_are_told() {
         let folder = root();
         let token = folder.path().join("token");
         fs::write(&token, "0123456789abcdef").unwrap();

@@ -199,7 +199,7 @@ fn taken(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
     let is_weir = by.as_ref().is_some_and(|by| by.starts_with("weir"));
     let may_be_ours = match &case.found {
         Found::Unseen(_) => by.is_none() || is_weir,
-        Found::NoWindow => is_weir,
+        Found::NoAdmin => is_weir,
         Found::Nobody | Found::Runs(_) => false,
     };
     let name = by.as_deref().unwrap_or("a program of another user");

@@ -69,18 +69,18 @@ pub const NOBODY: u8 = 69;
 /// The kernel gives no data (70, as elsewhere in weir).
 const NOT_TOLD: u8 = 70;
 
-/// Runs `weir watch`. `window`: the admin address of a weir that may be running; `named`: the
+/// Runs `weir watch`. `admin`: the admin address of a weir that may be running; `named`: the
 /// command line sets it, so weir must be running.
-pub fn main(flags: &Flags, window: Option<&Endpoint>, named: bool) -> ExitCode {
+pub fn main(flags: &Flags, admin: Option<&Endpoint>, named: bool) -> ExitCode {
     // Before any thread is started.
     let signals = match Signals::take(&[Signal::Int, Signal::Term, Signal::Quit]) {
         Ok(signals) => signals,
         Err(error) => return fail(&error.to_string(), "", NOT_TOLD),
     };
-    let targets = match (flags.addresses.is_empty(), flags.all, window) {
+    let targets = match (flags.addresses.is_empty(), flags.all, admin) {
         (false, ..) => Some(flags.addresses.clone()),
         (true, true, _) | (_, _, None) => None,
-        (true, false, Some(window)) => match listeners_of(window) {
+        (true, false, Some(admin)) => match listeners_of(admin) {
             Ok(targets) => Some(targets),
             Err((error, code)) if named => {
                 return fail(&error, "use --all to show all listening sockets", code);
@@ -216,8 +216,8 @@ impl Drop for Screen {
 ///
 /// # Errors
 /// Why that is not known (usually no weir is running), with the exit code.
-fn listeners_of(window: &Endpoint) -> Result<Vec<Target>, (String, u8)> {
-    let status = weir_admin::client::ask(window, Method::GET, "/status").map_err(|error| {
+fn listeners_of(admin: &Endpoint) -> Result<Vec<Target>, (String, u8)> {
+    let status = weir_admin::client::ask(admin, Method::GET, "/status").map_err(|error| {
         let code = match error {
             weir_admin::client::Error::Unreachable { .. } => NOBODY,
             _ => NOT_TOLD,

@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use weir_config::{Address, HostPattern, Listener, Protocol};
 use weir_control::{CallSource, ManagerHandle, ToManager};
 use weir_interfaces::{
+    admin::Task,
     sidecar::{WorkerNow, Workers},
-    window::Task,
 };
 use weir_observe::clock;
 use weir_sys::socket_owners::Owner;

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use weir_config::{Address, Egress, Window};
+use weir_config::{Address, Egress, SocketPath};
 use weir_control::path_inside;
 use weir_sys::{
     access, file,
@@ -72,15 +72,15 @@ pub(super) fn own_path(egress: &Egress, problems: &mut Vec<Problem>) -> Option<P
         listen.any(|address| matches!(address, Address::Unix(_)))
     };
     match &egress.socket {
-        Window::Off => None,
-        Window::At(path) => {
+        SocketPath::Off => None,
+        SocketPath::At(path) => {
             let folder = path.parent().unwrap_or(Path::new("/"));
             check_folder("egress.socket", folder, problems);
             Some(path.clone())
         }
         // The configuration already says who may use the socket in `listen`.
-        Window::Usual if has_unix() => None,
-        Window::Usual => {
+        SocketPath::Default if has_unix() => None,
+        SocketPath::Default => {
             let path = weir_machine::usual_egress(egress)?;
             match obstacle(&path) {
                 None => Some(path),
@@ -203,7 +203,7 @@ mod tests {
         };
         Egress {
             listen: listen.iter().map(address).collect(),
-            socket: Window::Off,
+            socket: SocketPath::Off,
             owner: None,
             group: None,
             mode: 0o660,

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use weir_config::{Address, Egress, Window};
+use weir_config::{Address, Egress, SocketPath};
 use weir_manager::listen::LONGEST_PATH;
 use weir_sys::listener;
 
@@ -62,9 +62,9 @@ impl OwnSocket {
     fn of(case: &Case<'_>, egress: &Egress, notes: &mut Notes) -> Option<OwnSocket> {
         let starter = &case.people.starter;
         let path = match &egress.socket {
-            Window::Off => return None,
-            Window::At(path) => path.clone(),
-            Window::Usual => {
+            SocketPath::Off => return None,
+            SocketPath::At(path) => path.clone(),
+            SocketPath::Default => {
                 let is_unix = |address: &Address| matches!(address, Address::Unix(_));
                 if egress.listen.iter().any(is_unix) {
                     return None;
@@ -91,7 +91,7 @@ impl OwnSocket {
                 path
             }
         };
-        let is_named = matches!(egress.socket, Window::At(_));
+        let is_named = matches!(egress.socket, SocketPath::At(_));
         let label = match is_named {
             true => format!("[egress] socket = \"unix:{}\"", path.display()),
             false => format!("[egress] socket (unix:{})", path.display()),

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use weir_test::process::signal;
 use weir_test::{GROUP, Setup, USER, Weir, is_root, wait_until};
 
-/// A weir with one PHP worker of its own and a window in its folder.
+/// A weir with one PHP worker of its own and an admin interface in its folder.
 fn setup() -> Setup {
     let setup = Setup::new()
         .file("pid.php", "<?php echo getmypid();")
@@ -18,7 +18,7 @@ fn setup() -> Setup {
             "runtime = \"php\"\npm = \"static\"\nmax_children = 1\n{}",
             identity()
         ));
-    setup.window()
+    setup.admin()
 }
 
 fn identity() -> String {
@@ -98,9 +98,9 @@ fn promtool_finds_nothing_wrong_with_the_metrics() {
     weir.get("/nothing").expect(404);
     let counted = "weir_site_requests_total{site=\"main\",code=\"4xx\"} 1";
     wait_until("both are counted", || {
-        weir.window_get("/metrics").1.contains(counted)
+        weir.admin_get("/metrics").1.contains(counted)
     });
-    let (status, text) = weir.window_get("/metrics");
+    let (status, text) = weir.admin_get("/metrics");
     assert_eq!(status, 200);
     for line in [
         "weir_pool_finished_total{pool=\"app\"} 1",
@@ -275,7 +275,7 @@ fn a_weir_that_hangs_is_not_waited_for() {
 }
 
 #[test]
-fn two_weirs_have_two_windows() {
+fn two_weirs_have_two_admin_sockets() {
     let weir = setup().start();
     let taken = format!("admin = \"unix:{}\"", socket(&weir).display());
     let (status, said) = Setup::new().server(&taken).start_in_vain();

@@ -5,13 +5,13 @@
 
 use std::{future::Future, io, pin::Pin, sync::Arc};
 
-use weir_control::{Action, WindowSockets};
+use weir_control::{Action, AdminSockets};
 
 /// An asynchronous operation.
 pub type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A running weir, as the admin interface shows it.
-pub trait Window: Send + Sync {
+pub trait AdminData: Send + Sync {
     /// Requests a new measurement, if one is due. Returns soon.
     fn refresh(&self) -> Task<()>;
 
@@ -43,5 +43,5 @@ pub trait Window: Send + Sync {
     fn closing(&self) -> Task<()>;
 }
 
-/// Answers on the listening sockets until [`Window::closing`]; runs on one reactor.
-pub type Serve = fn(WindowSockets, Arc<dyn Window>) -> Task<io::Result<()>>;
+/// Answers on the listening sockets until [`AdminData::closing`]; runs on one reactor.
+pub type Serve = fn(AdminSockets, Arc<dyn AdminData>) -> Task<io::Result<()>>;

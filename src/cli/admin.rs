@@ -14,7 +14,7 @@ use clap::Args;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_admin::client::Endpoint;
-use weir_config::{Address, Window, parse_address};
+use weir_config::{Address, SocketPath, parse_address};
 use weir_manager::{EX_CONFIG, EX_SOFTWARE};
 use weir_observe::{console, log_text};
 use weir_sys::{process, terminal};
@@ -25,14 +25,14 @@ use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config, running};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admin {
     /// `unix:PATH` or `off`
-    Window(Window),
+    Socket(SocketPath),
     /// `host:port`
     Tcp(SocketAddr),
 }
 
 /// Flags that say which running weir is meant.
 #[derive(Debug, Args)]
-pub struct WindowArgs {
+pub struct AdminArgs {
     /// Admin address of the running weir: unix:PATH or host:port [default: from -c, else
     /// unix:RUNTIME_DIR/weir/admin.sock]
     #[arg(long, value_name = "ADDR", value_parser = admin_address)]
@@ -101,7 +101,7 @@ impl Request {
 }
 
 /// Sends the request to the admin interface of a running weir, and prints the answer.
-pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
+pub fn ask(asked: &Request, args: &AdminArgs) -> ExitCode {
     let place = match args.place() {
         Ok(place) => place,
         Err(code) => return code,
@@ -309,59 +309,59 @@ impl Admin {
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(*address),
-            Self::Window(_) => None,
+            Self::Socket(_) => None,
         }
     }
 
-    pub fn window(&self) -> Option<Window> {
+    pub fn admin(&self) -> Option<SocketPath> {
         match self {
-            Self::Window(window) => Some(window.clone()),
+            Self::Socket(admin) => Some(admin.clone()),
             Self::Tcp(_) => None,
         }
     }
 }
 
-impl WindowArgs {
-    /// The selected window; `None`: none was given, and there is no default one.
+impl AdminArgs {
+    /// The selected admin address; `None`: none was given, and there is no default one.
     pub fn place_if_any(&self) -> Result<Option<Endpoint>, ExitCode> {
         match (&self.admin, &self.config) {
-            (None, None) => Ok(weir_machine::usual_window().map(Endpoint::Unix)),
+            (None, None) => Ok(weir_machine::default_admin_socket().map(Endpoint::Unix)),
             _ => self.place().map(Some),
         }
     }
 
-    /// The selected window.
+    /// The selected admin address.
     fn place(&self) -> Result<Endpoint, ExitCode> {
         let tcp = |address, token_file: Option<&Path>| {
             let token = token_file.map(token).transpose()?;
             Ok(Endpoint::Tcp { address, token })
         };
-        let window = match (&self.admin, &self.config) {
+        let admin = match (&self.admin, &self.config) {
             (Some(Admin::Tcp(address)), _) => return tcp(*address, self.token_file.as_deref()),
-            (Some(Admin::Window(window)), _) => window.clone(),
+            (Some(Admin::Socket(admin)), _) => admin.clone(),
             (None, Some(file)) => {
                 let server = Source::of_file(file)?.server()?;
                 match (server.admin, server.admin_tcp) {
-                    (Window::Off, Some(address)) => {
+                    (SocketPath::Off, Some(address)) => {
                         let token_file = self
                             .token_file
                             .as_ref()
                             .or(server.admin_token_file.as_ref());
                         return tcp(address, token_file.map(PathBuf::as_path));
                     }
-                    (window, _) => window,
+                    (admin, _) => admin,
                 }
             }
-            (None, None) => Window::Usual,
+            (None, None) => SocketPath::Default,
         };
         let hint = "give its admin address: --admin unix:PATH, or --admin host:port";
-        match window {
-            Window::At(path) => Ok(Endpoint::Unix(path)),
-            Window::Off => Err(refuse_config(
+        match admin {
+            SocketPath::At(path) => Ok(Endpoint::Unix(path)),
+            SocketPath::Off => Err(refuse_config(
                 "this weir has no admin interface: the configuration has admin = \"off\"",
                 hint,
             )),
-            Window::Usual => weir_machine::usual_window()
+            SocketPath::Default => weir_machine::default_admin_socket()
                 .map(Endpoint::Unix)
                 .ok_or_else(|| {
                     refuse_config(
@@ -376,11 +376,11 @@ impl WindowArgs {
 /// Reads `unix:PATH`, `HOST:PORT` or `off`.
 pub(super) fn admin_address(text: &str) -> Result<Admin, String> {
     match text {
-        "off" => Ok(Admin::Window(Window::Off)),
+        "off" => Ok(Admin::Socket(SocketPath::Off)),
         text => match parse_address(text)? {
             Address::Unix(path) => {
                 let path = std::path::absolute(&path).unwrap_or(path);
-                Ok(Admin::Window(Window::At(path)))
+                Ok(Admin::Socket(SocketPath::At(path)))
             }
             Address::Tcp(address) => Ok(Admin::Tcp(address)),
         },
