@@ -12,10 +12,13 @@
 
 #include "say.h"
 
-/* How long the new process waits until the process in between has ended, s. That one only has to end. */
+/*
+ * How long the new process waits for the end of the intermediate process, s. The intermediate process does nothing
+ * but end.
+ */
 #define PARENT_LIMIT 10
 
-/* The kernel sends this to the new process when the process in between has ended. */
+/* The kernel sends this to the new process when the intermediate process has ended. */
 #define ORPHANED SIGUSR1
 
 struct fork {
@@ -23,7 +26,7 @@ struct fork {
 	void (*tell)(void *context, pid_t pid);
 	void *context;
 	const sigset_t *orphaned;
-	/* Written by the process in between, which shares this memory; 0: the new process was made. */
+	/* Written by the intermediate process, which shares this memory; 0: the new process was made. */
 	int error;
 };
 
@@ -46,13 +49,13 @@ static void wait_for_parent(const struct fork *wanted, pid_t between)
 		}
 	}
 	end_with(wanted->parent);
-	/* The signal may have come after the look at the parent. */
+	/* The signal may have arrived after the parent was checked. */
 	struct timespec now = {0};
 	while (sigtimedwait(wanted->orphaned, NULL, &now) > 0 || errno == EINTR) {
 	}
 }
 
-/* In the process in between. Returns in the new process. */
+/* In the intermediate process. Returns in the new process. */
 static __attribute__((noinline)) void fork_and_end(struct fork *wanted)
 {
 	pid_t between = getpid();
@@ -69,7 +72,7 @@ static __attribute__((noinline)) void fork_and_end(struct fork *wanted)
 }
 
 /*
- * Starts the process in between. Returns its process id, -1 if there is none, and 0 in the new process. A function of its own: until
+ * Starts the intermediate process. Returns its process id, -1 if there is none, and 0 in the new process. A function of its own: until
  * that process has ended, it uses this stack.
  */
 static __attribute__((noinline)) pid_t start_between(struct fork *wanted)
@@ -87,7 +90,7 @@ int fork_for(pid_t parent, void (*tell)(void *context, pid_t pid), void *context
 	sigemptyset(&orphaned);
 	sigaddset(&orphaned, ORPHANED);
 	sigprocmask(SIG_BLOCK, &orphaned, &before);
-	/* For a process in between that is killed before it has forked. */
+	/* For an intermediate process that is killed before it has forked. */
 	struct fork wanted = {.parent = parent, .tell = tell, .context = context, .orphaned = &orphaned, .error = ENOMEM};
 	pid_t between = start_between(&wanted);
 	int error = between < 0 ? errno : wanted.error;

@@ -41,7 +41,7 @@
 #include "session.h"
 #include "zygote.h"
 
-/* How often a process looks whether OPcache waits until its memory is free, s. */
+/* How often a process checks whether OPcache waits until no process uses its memory, s. */
 #define OPCACHE_LOOK 1
 
 static const struct pool_config *pool;
@@ -54,11 +54,11 @@ static bool is_booted;
 static bool boot_has_failed;
 /* Whether a request is being answered. */
 static bool in_request;
-/* Whether the process is about to wait for a request. What it does for that may call functions of the script. */
+/* Whether the process is about to wait for a request. The preparation may call functions of the script. */
 static bool is_busy;
 /* Whether there are no more requests. */
 static bool is_over;
-/* The last request was answered, and READY is still to be sent, with this. */
+/* The last request was answered. READY is still to be sent, with these figures. */
 static bool owes_ready;
 static struct figures last_figures, figures_before;
 static const struct session_use *last_session;
@@ -182,7 +182,10 @@ static bool begin_request(void)
 /* Notes the cost of the request. */
 static void count_cost(void)
 {
-	/* Exact, and not in the large pieces that PHP takes: so that one sees what the application keeps. */
+	/*
+	 * The exact size, not the large pieces that PHP takes from the kernel: it shows how much memory the application
+	 * keeps.
+	 */
 	last_figures = (struct figures){.peak_memory = zend_memory_peak_usage(0)};
 	if (pool->notes) {
 		request_measure(&last_figures);
@@ -282,7 +285,10 @@ static bool leave_function(void)
 
 /* ---- the loop ---- */
 
-/* OPcache clears its memory only when no process uses it; these use it as long as they live. */
+/*
+ * OPcache clears its memory only when no process uses it. Processes with a booted application use it as long as they
+ * live.
+ */
 static void look_at_opcache(void)
 {
 	static time_t last;
@@ -304,7 +310,7 @@ static void end_boot(void)
 	booted_close_request();
 	booted_forget_results();
 	if (CG(unclean_shutdown)) {
-		/* In a function of the script for its output, or in a handler of sessions. */
+		/* The script calls this from its output callback, or from a session handler. */
 		boot_has_failed = true;
 		zend_bailout();
 	}
@@ -346,12 +352,12 @@ static bool next_request(void)
 	owes_ready = false;
 	if (!may_wait) {
 		stream_flush();
-		/* The order to end may have come before the first request, which may already be here. */
+		/* The order to end may have come before the first request. That request may have arrived meanwhile. */
 		stream_stop();
 	}
 	is_over = stream_is_disowned() || !stream_next_request();
 	if (is_over) {
-		/* The script may still do and say something. */
+		/* The script may still run and print something. */
 		booted_open_gap();
 	} else {
 		control_has_request();
@@ -391,7 +397,7 @@ bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cac
 		function->retval = &result;
 		function->param_count = 0;
 		zend_call_function(function, cache);
-		/* First this: it may call a destructor, which may throw. */
+		/* This comes first: it may call a destructor, which may throw. */
 		zval_ptr_dtor(&result);
 		if (!leave_function()) {
 			return true;
@@ -437,7 +443,7 @@ static void begin_boot(void)
 	if (php_request_startup() == FAILURE) {
 		die(EXIT_INTERNAL, "weir-php: PHP cannot start");
 	}
-	/* Its output goes to the log, without headers. */
+	/* The output of the boot goes to the log, without headers. */
 	SG(request_info).no_headers = 1;
 	opcache_begin_boot();
 }

@@ -56,10 +56,12 @@ void booted_note_limits(void);
 /* Reports an exception that nobody has caught. exit() is one, too, for PHP: it ends the request. */
 void booted_settle_exception(void);
 
-/* Starts what belongs to a request. The parameters have arrived. Returns false after a fatal error. */
+/*
+ * Starts the parts of PHP that belong to a request. The parameters have arrived. Returns false after a fatal error.
+ */
 bool booted_open_request(void);
 
-/* The script ends, in a request or behind it: what was registered at the boot is PHP's again. */
+/* The script ends, in a request or after it. PHP handles again what the boot has registered. */
 void booted_give_up_request(void);
 
 /* Calls what the request has registered with register_shutdown_function(), once. */
@@ -69,25 +71,25 @@ void booted_call_shutdown_functions(void);
 void booted_close_request(void);
 
 /*
- * What the script does between two requests belongs to none: its output goes to the log, and a session that it starts ends
+ * The script's work between two requests belongs to no request: its output goes to the log, and its session ends
  * before the next request.
  */
 void booted_open_gap(void);
 void booted_close_gap(void);
 
-/* ---- what PHP and its extensions keep of a request (booted_forget.c) ---- */
+/* ---- data of a request that PHP and its extensions keep (booted_forget.c) ---- */
 
 /* Has PHP seed its generators of random numbers anew, at their next use. */
 void booted_forget_seeds(void);
 
-/* Does what extensions do at the start and at the end of a request, where it is about that request alone. */
+/* Runs what extensions do at the start and at the end of a request, as far as it concerns that request alone. */
 void booted_start_extensions(void);
 void booted_end_extensions(void);
 
 /* Forgets errors and texts that functions have kept of their last call. */
 void booted_forget_results(void);
 
-/* Forgets headers that were not sent, and what was to be called before. */
+/* Forgets headers that were not sent, and callbacks that PHP would call before sending them. */
 void booted_forget_headers(void);
 
 #endif

@@ -106,7 +106,7 @@ void booted_forget_results(void)
 	}
 	JSON_G(error_code) = PHP_JSON_ERROR_NONE;
 	PCRE_G(error_code) = PHP_PCRE_NO_ERROR;
-	/* It clears the last error, and closes a collator and an iterator that it keeps for speed. */
+	/* This clears the last error of intl, and closes a collator and an iterator that intl keeps for speed. */
 	end_extension(&intl);
 	/* Messages about documents of a client. */
 	static struct function clear_errors = {.name = "libxml_clear_errors"};

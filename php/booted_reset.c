@@ -52,8 +52,8 @@ static void restore_limit(size_t at)
 {
 	zend_ini_entry *entry = limits[at].entry;
 	/*
-	 * PHP warns if the application keeps more memory than the limit allows. An error handler of the application must not make
-	 * an exception of that, because nothing could catch it.
+	 * PHP warns if the application keeps more memory than the limit allows. An error handler of the application must
+	 * not turn this warning into an exception, because nothing could catch it.
 	 */
 	zval handler;
 	ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
@@ -78,7 +78,7 @@ static void restore_limits(void)
 
 static void import_globals(void)
 {
-	/* The others are replaced when they are imported. */
+	/* The other superglobals are replaced when they are imported. */
 	zval *files = &PG(http_globals)[TRACK_VARS_FILES];
 	zval_ptr_dtor_nogc(files);
 	ZVAL_UNDEF(files);
@@ -104,7 +104,7 @@ static void import_globals(void)
 /* Resources with lower numbers are of the boot, and stay. */
 static zend_long first_of_requests;
 
-/* A php://input that is still open; NULL: there is none. */
+/* An open php://input; NULL: there is none. */
 static zend_resource *open_input(void)
 {
 	int kind = php_file_le_stream();
@@ -119,7 +119,7 @@ static zend_resource *open_input(void)
 	return NULL;
 }
 
-/* Closes php://input, also where the application has kept it, and then what it reads from. */
+/* Closes php://input, even if the application has kept it, and then the stream below it. */
 static void close_input(void)
 {
 	php_stream *body = SG(request_info).request_body;
@@ -134,11 +134,13 @@ static void close_input(void)
 	php_stream_close(body);
 }
 
-/* One that the boot has opened stays: it has nothing of a client, and the application may have kept it. */
+/*
+ * A stream that the boot has opened stays open: it contains no client's data, and the application may have kept it.
+ */
 static void leave_input_of_boot(void)
 {
 	if (open_input()) {
-		/* What it reads from stays with it. */
+		/* The stream below it stays open, too. */
 		SG(request_info).request_body = NULL;
 	}
 	close_input();
@@ -147,7 +149,7 @@ static void leave_input_of_boot(void)
 
 /* ---- sessions ---- */
 
-/* The handlers of session_set_save_handler() stay; all else of the session goes, when it has been written. */
+/* The handlers of session_set_save_handler() stay. Everything else of the session is removed after it was written. */
 static void end_session(void)
 {
 	zend_try {
@@ -181,7 +183,7 @@ static void end_session(void)
 	PS(mod_data) = NULL;
 	PS(mod_user_is_open) = false;
 	PS(define_sid) = true;
-	/* It must not be removed: code in memory has its address. */
+	/* The entry must not be removed: compiled code has its address. */
 	zval *sid = zend_get_constant_str("SID", sizeof "SID" - 1);
 	if (sid && Z_TYPE_P(sid) == IS_STRING) {
 		zval_ptr_dtor_str(sid);
@@ -190,7 +192,7 @@ static void end_session(void)
 	php_url_scanner_reset_session_vars();
 }
 
-/* ---- what scripts leave ---- */
+/* ---- what scripts leave behind ---- */
 
 static void forget_last_error(void)
 {
@@ -349,7 +351,7 @@ bool booted_open_request(void)
 	ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
 	SG(sapi_started) = 1;
 	if (EG(exception)) {
-		/* As from a handler of sessions. */
+		/* For example, a session handler has thrown it. */
 		booted_settle_exception();
 		opened = false;
 	}

@@ -25,7 +25,7 @@
 /* The last row of -i with -l (crates/tools/src/doctor/php.rs). */
 #define LOAD_ROW "Load that pools may share => "
 
-/* How the line begins in which -s tells of PHP (crates/fpm/src/php.rs). */
+/* The beginning of the line about PHP in the output of -s (crates/fpm/src/php.rs). */
 #define STARTED "weir-php started PHP "
 
 static const struct option LONG_OPTIONS[] = {

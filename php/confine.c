@@ -26,8 +26,8 @@ static bool failed(char *error, size_t size, const char *what, const char *folde
 #define OTHER_USERS (1u << CAP_SETUID | 1u << CAP_SETGID)
 
 /*
- * Gives up all capabilities but these, of which only `effective` may be used without more. Root keeps its capabilities: the
- * administrator chose to run as root.
+ * Gives up all capabilities but `wanted`. Of those, only `effective` can be used at once. Root keeps its
+ * capabilities: the administrator chose to run as root.
  */
 static bool keep_only(uint32_t wanted, uint32_t effective)
 {
@@ -51,8 +51,8 @@ void confine_start(void)
 {
 	prctl(PR_SET_DUMPABLE, 0);
 	/*
-	 * Only chroot(2) needs one later, and what becomes another user, if this is a template. The manager gave another one so that
-	 * nobody could look into this process until now.
+	 * Only chroot(2) needs a capability later, and, in a template, the change of user. The manager gave one more, so
+	 * that nobody could inspect this process until now.
 	 */
 	keep_only(CHROOT | OTHER_USERS, 0);
 }

@@ -16,7 +16,10 @@
  */
 void confine_start(void);
 
-/* In a template's fork: what becomes another user may be used; and must not be any more. They return false, with errno, on failure. */
+/*
+ * In a template's fork: the capabilities for a change of user can be used, and, second function, are given up. They
+ * return false, with errno, on failure.
+ */
 bool confine_use_all(void);
 bool confine_keep_user(void);
 
@@ -30,8 +33,8 @@ void confine_limit(const struct pool_config *config);
 bool confine_master(const struct pool_config *config, char *error, size_t size);
 
 /*
- * Sets whether other processes of the same user may inspect this process. Called by each worker. Ends one whose pool's
- * AppArmor profile is not there.
+ * Sets whether other processes of the same user may inspect this process. Each worker calls this. It ends the worker
+ * if its pool's AppArmor profile is not there.
  */
 void confine_worker(const struct pool_config *config);
 

@@ -30,8 +30,9 @@
 #define TICK (SIGRTMIN + 7)
 
 /*
- * After this time the other thread looks for an end of a response that is still to be sent, ns. A process that answers
- * requests all the time is disturbed this often: with 1 ms, that was a tenth of its CPU time for short requests.
+ * After this time the control thread checks whether the end of a response is still to be sent, ns. A process that
+ * answers requests all the time is disturbed this often: with 1 ms, that was a tenth of its CPU time for short
+ * requests.
  */
 #define LATE_END_NS 5000000
 
@@ -88,7 +89,7 @@ static void hear_late(void)
 	if (read(late, &times, sizeof times) < 0) {
 		return;
 	}
-	/* First this: an end that comes after the look below sets the timer itself. */
+	/* This comes first: the end of a response that is stored after the check below sets the timer itself. */
 	atomic_store(&late_is_set, false);
 	if (stream_send_late_end()) {
 		set_late();
@@ -159,7 +160,7 @@ static void on_quit(int number)
 }
 
 /*
- * SIGUSR1 and SIGUSR2 are for the manager. A user who sends them to all processes of the service must not end requests.
+ * SIGUSR1 and SIGUSR2 are for the manager. If a user sends them to all processes of the service, no request must end.
  */
 static void on_nothing(int number)
 {
@@ -185,7 +186,7 @@ void control_take_signals(void)
 	zend_signal_startup();
 }
 
-/* Runs in a process that a script forked: it must not use the worker's resources any more. */
+/* Runs in a process that a script forked. That process must not use the worker's resources any more. */
 static void in_fork(void)
 {
 	quiet_stop();
@@ -276,7 +277,7 @@ bool control_may_wait(void)
 
 void control_has_request(void)
 {
-	/* First this: an order that is there already is about this request. */
+	/* This comes first: an order that has already arrived is about this request. */
 	atomic_store(&waiting, false);
 	int error = has_thread ? 0 : start_thread();
 	if (error) {

@@ -29,7 +29,7 @@ void control_await(int stream);
  */
 bool control_may_wait(void);
 
-/* Has the other thread look for an end of a response that is not sent yet (stream_end_soon), a little later. */
+/* Lets the control thread check, a little later, whether the end of a response was sent (stream_end_soon). */
 void control_send_end_soon(void);
 
 /* Call this when the worker has a request. The first one starts the thread. */

@@ -82,7 +82,10 @@ static int register_those_of_fpm(void)
 static void add_line(char **text, size_t *length, const char *name, size_t name_length, const char *value)
 {
 	size_t value_length = strlen(value);
-	/* As on PHP's command lines: a value that begins with a letter, digit or quote, or is empty, stays unchanged. */
+	/*
+	 * As on PHP's command line: an empty value, or a value that begins with a letter, digit or quote, stays
+	 * unchanged.
+	 */
 	bool quote = value_length && !isalnum((unsigned char)*value) && *value != '"' && *value != '\'';
 	*text = take_more_memory(*text, *length + name_length + value_length + 5);
 	*length += (size_t)sprintf(*text + *length, quote ? "%.*s=\"%s\"\n" : "%.*s=%s\n", (int)name_length, name, value);
@@ -174,11 +177,14 @@ static char *scanned_folders;
 /* PHP_INI_SCAN_DIR as it was before PHP started; NULL: it was not set. */
 static char *asked_folders;
 
-/* What comes when extensions have started, and before the pool's code: opcache.preload is next. */
+/*
+ * The callback for the moment when extensions have started and none of the pool's code has run. opcache.preload comes
+ * after it.
+ */
 static const struct pool_config *starting;
 static void (*before_scripts)(const struct pool_config *config);
 
-/* What extensions do when all have started: OPcache makes its memory then, and preloads. */
+/* The function that extensions run when all have started. OPcache makes its memory there, and preloads. */
 static zend_result (*finish_extensions)(void);
 
 /* Whether this process was forked from one that had loaded PHP. */
@@ -212,13 +218,13 @@ static zend_result extensions_have_started(void)
 	return is_forked ? opcache_start(finish_extensions) : finish_extensions();
 }
 
-/* Comes first where extensions have put something. */
+/* The new callback runs first. It calls the callback that extensions have stored. */
 static int take_finish(zend_extension *self)
 {
 	(void)self;
 	finish_extensions = zend_post_startup_cb;
 	zend_post_startup_cb = extensions_have_started;
-	/* So PHP takes it out of its list of extensions. */
+	/* After a failure PHP removes this helper from its list of extensions. */
 	return FAILURE;
 }
 
@@ -444,7 +450,10 @@ void engine_print_info(int what)
 	zval_ptr_dtor(&text);
 }
 
-/* It only gives php(1) its callbacks back, which this process has not. To find that out it searches all libraries for their names. */
+/*
+ * At its end, readline only restores callbacks of php(1), which this process does not have. But it would search all
+ * libraries for their names.
+ */
 static const char NEEDS_NO_END[] = "readline";
 
 void engine_stop(void)

@@ -18,12 +18,12 @@ bool engine_start(const struct pool_config *config, void (*become)(const struct 
  */
 void engine_take_pool(const struct pool_config *config);
 
-/* Has `become` called behind the start of all extensions. Call it in MINIT. */
+/* Lets PHP call `become` after the start of all extensions. Call it in MINIT. */
 void engine_watch_extensions(void);
 
 /*
- * Whether this user may read what PHP reads while it starts, and write where PHP looks whether it may. If not, says what in `why`.
- * Call it when extensions have started.
+ * Whether this user may read the files that PHP reads while it starts, and write where PHP checks for it. If not,
+ * `why` gets the reason. Call it when extensions have started.
  */
 bool engine_may_read(char *why, size_t size);
 

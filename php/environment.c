@@ -48,7 +48,7 @@ bool environment_receive(int descriptor)
 			return false;
 		}
 		*equals = '\0';
-		/* What a library has set at its start, in the place of the value that the manager has, counts. */
+		/* If a library has set another value at its start, the library's value counts. */
 		bool is_set = getenv(at) != NULL;
 		*equals = '=';
 		if (!is_set && putenv(at) != 0) {
@@ -104,7 +104,10 @@ void environment_become(const struct pool_config *config)
 	char *begin, *end;
 	if (config->clear_env) {
 		clearenv();
-		/* It may contain secrets that scripts must not see. It is not given back, because libraries may point to it. */
+		/*
+		 * The memory may contain secrets that scripts must not see, so it is erased. It is not freed, because
+		 * libraries may point to it.
+		 */
 		if (sent) {
 			explicit_bzero(sent, sent_length);
 		}

@@ -77,7 +77,7 @@ static void own_output(void)
 	enum late_end was = LATE_END_WAITS;
 	while (!atomic_compare_exchange_weak(&late_end, &was, LATE_END_NONE) && was != LATE_END_NONE) {
 		if (was == LATE_END_IS_SENT) {
-			/* It is in a short system call, which does not wait. */
+			/* The other thread is in a short system call, which does not wait. */
 			sched_yield();
 		}
 		was = LATE_END_WAITS;
@@ -320,7 +320,7 @@ bool stream_next_request(void)
 		case RECORD_STDIN:
 		case RECORD_DATA:
 		case RECORD_STATUS:
-			/* It arrived too late for the previous request. */
+			/* The record arrived too late for the previous request. */
 			if (begun) {
 				lost("a request without its parameters");
 			}
@@ -402,7 +402,7 @@ enum body_state stream_await_body(void)
 		at += HEADER + (size_t)header.content + header.padding;
 	}
 	if (stream.body_is_cut && !stream.aborted) {
-		/* Whoever writes it must not take anything for an answer: the script has not run. */
+		/* Nothing is sent any more, so that nobody takes it for an answer: the script has not run. */
 		stream.closed = true;
 	}
 	return stream.body_is_cut ? BODY_IS_CUT : BODY_IS_WHOLE;
@@ -639,7 +639,7 @@ bool stream_send_late_end(void)
 		return false;
 	}
 	if (now != last) {
-		/* It may have been there for a moment only. */
+		/* The buffered end may have been there for a moment only. */
 		last = now;
 		return true;
 	}

@@ -55,13 +55,13 @@ void stream_stop(void);
 bool stream_next_request(void);
 
 /*
- * Waits until the rest of the body is in the buffer. The end of the stream, or an ABORT_REQUEST, in place of the record
- * that ends the body cuts it: the script must not take it for a whole one.
+ * Waits until the rest of the body is in the buffer. The end of the stream, or an ABORT_REQUEST, in place of the
+ * record that ends the body cuts it: the script must not take it for a complete body.
  */
 enum body_state {
 	BODY_IS_WHOLE,
 	BODY_IS_CUT,
-	/* It is larger than the buffer. More of it must be read before the next call. */
+	/* The body is larger than the buffer. More of it must be read before the next call. */
 	BODY_IS_LONG,
 };
 enum body_state stream_await_body(void);

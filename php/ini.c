@@ -61,7 +61,7 @@ static bool set_for_good(const struct ini_value *ini)
 static void set_at_start(const char *name, const char *text)
 {
 	zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), name, strlen(name));
-	/* What PHP has been loaded with has its value. */
+	/* A setting with which PHP was loaded already has its value. */
 	if (!entry || (entry->value && strcmp(ZSTR_VAL(entry->value), text) == 0)) {
 		return;
 	}

@@ -13,8 +13,9 @@
 void ini_set_for_pool(const struct pool_config *config);
 
 /*
- * Sets what PHP reads of the pool's settings while it starts. For a process that was forked from one that had loaded PHP: call it when
- * extensions have started, and before OPcache makes its memory. `defines`: the lines that PHP would have found behind php.ini.
+ * Sets what PHP reads of the pool's settings while it starts. For a process that was forked from one that had loaded
+ * PHP: call it when extensions have started, and before OPcache makes its memory. `defines`: the lines that PHP would
+ * have read after php.ini.
  */
 void ini_start_for_pool(const struct pool_config *config, char *defines);
 

@@ -50,7 +50,7 @@ enum child_kind { CHILD_WORKER = 0, CHILD_LIST = 1, CHILD_WARM = 2, CHILD_ZYGOTE
 struct child {
 	uint32_t number;
 	enum child_kind kind;
-	/* 0: a zygote was ordered to fork it, and has not yet told. */
+	/* 0: a zygote has the order to fork the worker, and has not answered yet. */
 	pid_t pid;
 	/* The pipe to the worker's control thread, or the socket to the zygote; -1: there is none. */
 	int orders;
@@ -58,7 +58,7 @@ struct child {
 	uint32_t zygote;
 	/* A signal for a child that has no process id yet; -1: none. */
 	int late_signal;
-	/* It has told that its application is booted, or a zygote that it cannot be forked. */
+	/* A worker has reported that its application is booted, or a zygote that it cannot be forked. */
 	bool has_booted;
 };
 
@@ -227,7 +227,7 @@ static void fork_from_zygote(const struct packet *packet)
 	});
 }
 
-/* Opens the way by which a child of this kind gets orders: the child has the first end. */
+/* Opens the pipe or socket for orders to a child of this kind. The child gets the first end. */
 static bool open_orders(enum child_kind kind, int ends[2])
 {
 	size_t zygotes = 0;
@@ -242,7 +242,7 @@ static bool open_orders(enum child_kind kind, int ends[2])
 			errno = EAGAIN;
 			return false;
 		}
-		/* Its workers become this process's children, because the process between ends. */
+		/* The zygote's workers become this process's children, because the intermediate process ends. */
 		return prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 &&
 		       socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0;
 	default:
@@ -371,15 +371,15 @@ static void hear_fork(uint32_t zygote, const struct zygote_message *message)
 	}
 }
 
-/* Messages of one zygote at a time: more than it has workers to tell of, but not without end. */
+/* Maximum number of messages that are read from one zygote at a time. A zygote has fewer workers to report. */
 #define MAX_MESSAGES 1024
 
-/* Reads what a zygote has told so far. */
+/* Reads all messages that a zygote has sent so far. */
 static void hear_zygote(uint32_t number)
 {
 	struct zygote_message message;
 	for (int count = 0; count < MAX_MESSAGES; count++) {
-		/* Hearing of one may move the others in memory. */
+		/* Handling a message may move the other children in memory. */
 		struct child *zygote = child_of(number);
 		int heard = zygote->orders < 0 ? 0 : zygote_hear(zygote->orders, &message);
 		if (heard < 0) {
@@ -423,7 +423,7 @@ static void hear_zygotes(void)
 	}
 }
 
-/* A zygote has ended: what it was ordered to fork and has not told of will never be there. */
+/* A zygote has ended. Workers that it had to fork and has not reported will never exist. */
 static void give_up_forks(uint32_t zygote)
 {
 	for (size_t at = 0; at < child_count;) {
@@ -439,8 +439,8 @@ static void give_up_forks(uint32_t zygote)
 /* ---- reports ---- */
 
 /*
- * Passes a report of a worker on to the manager. A script can open the pipe, too, at /proc/self/fd, and write as much as it likes:
- * the manager is there for all pools, and must not have more work by that.
+ * Passes a report of a worker on to the manager. A script can open the pipe, too, at /proc/self/fd, and write as much
+ * as it likes: the manager serves all pools, and must not get more work because of one script.
  */
 static void pass_report(const struct booted_report *report)
 {
@@ -461,7 +461,7 @@ static void pass_reports(void)
 {
 	struct booted_report some[64];
 	ssize_t length = read(reports[0], some, sizeof some);
-	/* Each report was written at once, and pipes keep such writes together. */
+	/* Each report was one write, and pipes do not split such writes. */
 	for (ssize_t at = 0; at < length / (ssize_t)sizeof *some; at++) {
 		pass_report(&some[at]);
 	}
@@ -477,7 +477,7 @@ static void reap(void)
 	int status;
 	pid_t pid;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		/* It may be a worker of which its zygote has told only now. */
+		/* This may be a worker that its zygote has reported only now. */
 		hear_zygotes();
 		for (size_t at = 0; at < child_count; at++) {
 			if (children[at].pid == pid) {
@@ -495,7 +495,7 @@ static void reap(void)
 
 static _Noreturn void leave(void)
 {
-	/* First those that fork others. */
+	/* First the processes that fork others. */
 	for (int zygotes = 1; zygotes >= 0; zygotes--) {
 		for (size_t at = 0; at < child_count; at++) {
 			bool is_zygote = children[at].kind == CHILD_ZYGOTE;
@@ -504,7 +504,7 @@ static _Noreturn void leave(void)
 			}
 		}
 	}
-	/* Others may be children, too: what scripts have left. */
+	/* Other processes may be children, too: those that scripts have left behind. */
 	for (size_t at = 0; at < child_count; at++) {
 		while (children[at].pid && waitpid(children[at].pid, NULL, 0) < 0 && errno == EINTR) {
 		}
@@ -620,7 +620,7 @@ static bool receive_config(void)
 		return false;
 	}
 	bool is_read = config_read(&config, packet.body, packet.length, error, sizeof error);
-	/* Check this first: messages of another build may be invalid. */
+	/* This is checked first: messages of another build may be invalid. */
 	if (!agree()) {
 		return false;
 	}
@@ -693,7 +693,7 @@ static bool configure(void)
 	return true;
 }
 
-/* Both ends do not wait: a worker gives its report up if the master does not read. */
+/* Neither end waits: if the master does not read, a worker drops its report. */
 static bool open_reports(void)
 {
 	return !config.worker || pipe2(reports, O_CLOEXEC | O_NONBLOCK) == 0;

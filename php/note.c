@@ -16,7 +16,7 @@
 #include "params.h"
 
 enum {
-	/* A line of PHP-FPM is not longer than this, and so is no value. */
+	/* Neither a line of PHP-FPM nor any value is longer than this. */
 	MAX_VALUE = 1024,
 	MAX_NOTE = 64 * 1024,
 };
@@ -41,7 +41,7 @@ static size_t put_length(unsigned char *at, size_t length)
 	return 4;
 }
 
-/* A new pair, whose name has two parts. What does not fit is left out. */
+/* A new pair, whose name has two parts. A pair that does not fit is left out. */
 static void put(const char *kind, const char *name, const char *value)
 {
 	size_t kind_length = strlen(kind), name_length = strlen(name);
@@ -94,7 +94,7 @@ void note_begin(const struct pool_config *config)
 	if (!config->notes) {
 		return;
 	}
-	/* PHP changes these while it runs the script. */
+	/* PHP changes these fields while it runs the script. */
 	const sapi_request_info *info = &SG(request_info);
 	note.begun = now();
 	note.length = 0;

@@ -8,7 +8,7 @@
 #include "config.h"
 #include "fastcgi.h"
 
-/* To be called when the script is known. */
+/* Call it when the script is known. */
 void note_begin(const struct pool_config *config);
 
 /* Sends the note. `figures` are those of the request so far. */

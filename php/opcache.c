@@ -72,7 +72,7 @@ static zif_handler function_of_opcache(const char *name)
 	return at && at->fname ? at->handler : NULL;
 }
 
-/* Calls a function of OPcache, also if scripts must not. The caller must destroy the result. */
+/* Calls a function of OPcache, even if scripts must not call it. The caller must destroy the result. */
 static bool call(const char *name, zval *argument, zval *result)
 {
 	zif_handler handler = function_of_opcache(name);
@@ -289,8 +289,9 @@ void opcache_begin_boot(void)
 {
 	booted_at = (time_t)sapi_get_request_time();
 	/*
-	 * Code is looked at when it is booted, however short the time since the last boot: it stays in the process, so it would not
-	 * be looked at later. Zygotes of one master follow each other quickly where somebody reloads twice.
+	 * At each boot OPcache checks whether files have changed, even shortly after the last boot: booted code stays in
+	 * the process, so later changes would not be noticed. Zygotes of one master follow each other quickly if somebody
+	 * reloads twice.
 	 */
 	set_for_process("opcache.revalidate_freq", "0");
 }
@@ -307,14 +308,14 @@ void opcache_adapt(void)
 		return;
 	}
 	adapted_at = now;
-	/* So many seconds before the boot as the protected time begins before now; 0 would be no protection. */
+	/* The protected time begins this many seconds before the boot. 0 would mean no protection. */
 	zend_long seconds = protection - (zend_long)(now - booted_at);
 	char text[24];
 	snprintf(text, sizeof text, ZEND_LONG_FMT, seconds ? seconds : 1);
 	set_for_process("opcache.file_update_protection", text);
 }
 
-/* A truth of opcache_get_status(), or of the absence of all of it. */
+/* A true or false value of opcache_get_status(); `otherwise` if there is no such value. */
 static bool status_says(const char *name, bool otherwise)
 {
 	zval without_scripts, status;

@@ -18,7 +18,10 @@
 
 /* ---- tables ---- */
 
-/* What OPcache changes at its start, and so has to find: it replaces these functions, and has itself told of changes of this setting. */
+/*
+ * What OPcache changes at its start, and so must find unchanged: it replaces these functions, and is notified of
+ * changes of this setting.
+ */
 static const char *const REPLACED[] = {"chdir", "file_exists", "is_file", "is_readable"};
 static const char WATCHED[] = "include_path";
 
@@ -130,7 +133,10 @@ static bool is_zero(const char *page, size_t size)
 	return !*page && !memcmp(page, page + 1, size - 1);
 }
 
-/* OPcache uses its memory from the beginning. To ask about all of it would take longer than all the rest of its start. */
+/*
+ * OPcache uses its memory from the beginning on. Asking the kernel about all pages would take longer than the rest of
+ * the start.
+ */
 #define LOOK_SIZE (2 << 20)
 
 /* Gives the pages back that contain only zeros. Returns whether any page was touched at all. */
@@ -210,7 +216,7 @@ bool opcache_may_start_early(void)
 	       !is_set("opcache.preferred_memory_model");
 }
 
-/* What a master needs for memory with the same content: the pages that are not empty. */
+/* The pages that are not empty: a master needs them to make memory with the same content. */
 static struct {
 	char *memory;
 	size_t length;

@@ -56,8 +56,8 @@ bool host_is_fpm(void)
 static bool is_ours;
 
 /*
- * Runs before all other libraries' own starts (php/build, initfirst), so that they cannot change what this looks at, and before
- * anybody could look at what they do.
+ * Runs before the constructors of all other libraries (php/build, initfirst). So they cannot change what this reads,
+ * and nobody can inspect the process before this.
  */
 __attribute__((constructor)) static void begin(int argc, char **argv, char **environment)
 {
@@ -90,7 +90,10 @@ static int run(int argc, char **argv, char **environment)
 {
 	(void)environment;
 	restore_environment();
-	/* As if it were a program of its own: for lists of processes, and for killall(1), which must not confuse it with PHP-FPM. */
+	/*
+	 * The process gets a name of its own, for process lists and for killall(1), which must not confuse it with
+	 * PHP-FPM.
+	 */
 	prctl(PR_SET_NAME, "weir-php" PHP_BRANCH);
 	memset(argv[1], 0, strlen(argv[1]));
 	argv[1] = argv[0];

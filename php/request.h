@@ -18,7 +18,9 @@ void request_subtract(struct figures *figures, const struct figures *before);
 /* Answers with this status and text. */
 void request_refuse(int code, const char *text);
 
-/* Whether the whole body is there, and so the script may run. If it cannot be kept, this answers. */
+/*
+ * Whether the whole body is there, so that the script may run. If the body cannot be stored, this sends the answer.
+ */
 bool request_has_body(void);
 
 /* If a script failed and nothing has been sent, sends the header of fastcgi.error_header. */

@@ -144,7 +144,7 @@ static int send_headers(sapi_headers_struct *headers)
 	char line[MAX_STATUS_LINE];
 	int code = SG(sapi_headers).http_response_code;
 	if (code >= 100 && code < 200 && !is_interim && booted_has_application()) {
-		/* No answer ends with such a head: it is one before the answer. */
+		/* Such a head does not end the answer: it comes before the answer. */
 		code = 200;
 	}
 	size_t length = status_line(headers, line, sizeof line, &code);
@@ -178,7 +178,7 @@ int sapi_send_interim(int status)
 	if (SG(headers_sent)) {
 		return SAPI_HEADER_SEND_FAILED;
 	}
-	/* What the script has said of the final head's status is not for this one. */
+	/* The status that the script has set is for the final head, not for this one. */
 	headers->http_response_code = status;
 	headers->http_status_line = NULL;
 	is_interim = true;
@@ -186,7 +186,7 @@ int sapi_send_interim(int status)
 	is_interim = false;
 	headers->http_response_code = final_status;
 	headers->http_status_line = final_line;
-	/* It is of use only if it is there before the answer. */
+	/* An informational head is useful only if it arrives before the answer. */
 	stream_flush();
 	return result;
 }
@@ -353,7 +353,7 @@ static void import_params(zval *variables, int filter)
 {
 	size_t count;
 	const struct param *params = params_all(&count);
-	/* Room for all at once, and for those that PHP adds. */
+	/* Room for all variables at once, and for those that PHP adds. */
 	zend_hash_extend(Z_ARRVAL_P(variables), zend_hash_num_elements(Z_ARRVAL_P(variables)) + (uint32_t)count + 8, 0);
 	/* The last parameter comes first, as in PHP-FPM. */
 	for (size_t at = count; at-- > 0;) {
@@ -383,7 +383,7 @@ static bool copy_of(zval *variables, zval *others)
 static void import_variables(zval *variables)
 {
 	zval *env = &PG(http_globals)[TRACK_VARS_ENV], *server = &PG(http_globals)[TRACK_VARS_SERVER];
-	/* In an application that stays booted, $_ENV is of its start. */
+	/* In an application that stays booted, $_ENV is that of the boot. */
 	if (!booted_has_application() && (copy_of(variables, env) || copy_of(variables, server))) {
 		return;
 	}
@@ -399,7 +399,7 @@ static void load_variables(zval *variables)
 	import_params(variables, -1);
 }
 
-/* FrankenPHP has these in each request. Its REMOTE_USER may be anybody's: nobody has looked at the password. */
+/* FrankenPHP has these in each request. Its REMOTE_USER is not verified: nobody has checked the password. */
 static void register_as_in_worker_mode(zval *variables)
 {
 	static const char *const always[] = {"PATH_INFO", "AUTH_TYPE"};

@@ -28,7 +28,9 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_nsec / 1000;
 }
 
-/* Whether a session handler lets only one request at a time have a session. Those of scripts are not known. */
+/*
+ * Whether a session handler locks the session for one request at a time. For handlers of scripts this is not known.
+ */
 static bool locks(const ps_module *handler)
 {
 	if (!handler) {

@@ -67,7 +67,7 @@ static bool has_shared_memory(char *why, size_t size)
 static bool has_threads(char *why, size_t size)
 {
 	struct stat about;
-	/* A folder has a link for itself, one from above, and one from each thread's folder. */
+	/* A folder has a link for itself, one from the parent folder, and one from each thread's folder. */
 	if (stat("/proc/self/task", &about) < 0 || about.st_nlink != 3) {
 		snprintf(why, size, "an extension starts a thread");
 		return true;
@@ -189,10 +189,10 @@ static void become_user(const struct master_order *order)
 	}
 }
 
-/* The manager hears of it from the master itself: that is its child by then, and has its user. */
+/* The master itself reports to the manager: it is the manager's child by then, and has its pool's user. */
 static void become_master(const struct master_order *order, pid_t manager)
 {
-	/* In the place of the template's. */
+	/* This replaces the template's descriptors. */
 	if (dup3(order->channel, STDIN_FILENO, O_CLOEXEC) < 0) {
 		die(EXIT_SYSTEM, "weir-php: the channel to the manager: %s", strerror(errno));
 	}

@@ -25,7 +25,10 @@ void template_serve(int channel, const char *loaded);
 /* Notes what is open before PHP is loaded. */
 void template_begin(void);
 
-/* Whether PHP has nothing now that processes must not share, and lacks nothing that its pools may read. If not, says what in `why`. */
+/*
+ * Whether masters may share this PHP: it has opened nothing that they must not share, and could read all files that
+ * the pools may read. If not, `why` gets the reason.
+ */
 bool template_may_fork(char *why, size_t size);
 
 #endif

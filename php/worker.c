@@ -87,7 +87,7 @@ static void answer(const struct pool_config *config, const char *impossible)
 		request_refuse(500, "Internal Server Error.\n");
 		return;
 	}
-	/* An empty one has no allowed ending. Where all endings are allowed, PHP-FPM's child crashes. */
+	/* An empty path has no allowed ending. If all endings are allowed, PHP-FPM's child crashes. */
 	if (!path || (!*path && script_is_allowed(config, path))) {
 		zend_try {
 			log_event(MESSAGE_DEBUG, "Primary script unknown");

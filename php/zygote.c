@@ -219,7 +219,7 @@ void zygote_serve(void)
 		return;
 	}
 	struct zygote_message message = {.event = ZYGOTE_BOOTED};
-	/* First this: it may call destructors. */
+	/* This comes first: it may call destructors. */
 	zygote_prepare_memory();
 	if (!zygote_may_fork(message.text, sizeof message.text)) {
 		message.event = ZYGOTE_DECLINED;
@@ -230,7 +230,7 @@ void zygote_serve(void)
 	for (;;) {
 		struct order order = {.descriptors = {-1, -1, -1, -1}};
 		if (!next_order(&order)) {
-			/* Without a word of the script: it would do in this process what each worker does at its end. */
+			/* The script's shutdown code must not run here: each worker runs it at its own end. */
 			_exit(EXIT_FINE);
 		}
 		if (order.descriptors[0] >= 0 && fork_worker(&order)) {

@@ -39,7 +39,7 @@ struct open_files {
 	size_t count;
 };
 
-/* What was open before the boot is weir's and PHP's own. What has come since and is a file is opened again. */
+/* Descriptors from before the boot belong to weir and PHP. Files that were opened since are opened again. */
 static struct open_files before_boot, again;
 
 static void add(struct open_files *files, const struct open_file *file)
@@ -99,7 +99,7 @@ static void name_peer(int socket, char *text, size_t size)
 		struct sockaddr_un local;
 	} peer = {0};
 	char address[INET6_ADDRSTRLEN] = "?";
-	/* One byte stays zero: a path may have no end. */
+	/* One byte stays zero, because a path may have no terminating NUL. */
 	socklen_t length = sizeof peer - 1;
 	if (getpeername(socket, &peer.any, &length) < 0) {
 		snprintf(text, size, "a socket without a connection");

@@ -11,7 +11,7 @@
 
 void zygote_prepare_memory(void)
 {
-	/* What each worker would find and give back for itself. */
+	/* Memory that each worker would otherwise find and give back by itself. */
 	gc_collect_cycles();
 	booted_settle_exception();
 	if (is_zend_mm()) {
