@@ -182,7 +182,7 @@ pub fn serve(args: &ServeArgs, origin: weir_manager::Origin) -> ExitCode {
     };
     match weir_manager::run(start) {
         Ok(()) => ExitCode::SUCCESS,
-        // The weir before it tells this, or there is nothing to tell.
+        // The previous weir reports this, or there is nothing to report.
         Err(failure) if takes_over || failure.message.is_empty() => ExitCode::from(failure.code),
         Err(failure) => {
             console::say(format_args!("weir: cannot start\n{failure}\n"));
@@ -452,7 +452,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Bench(args) => Command::Bench(args),
         TypedCommand::Certificates(args) => Command::Certificates(args),
         TypedCommand::Trust(args) => Command::Trust(args),
-        // As the first argument it never comes here.
+        // `fpm` as the first argument was handled before.
         TypedCommand::Fpm(_) => {
             let error = Typed::command().error(ErrorKind::InvalidSubcommand, "write: weir fpm");
             return Err(Stop::Clap(error, None));

@@ -284,7 +284,7 @@ fn watch(place: &Endpoint, pool: Option<&str>) -> ExitCode {
                 (Ok(status), None) => weir_admin::status_text(&status),
                 (Err(code), _) => return code,
             },
-            // It may work again: during a reload or restart the watch continues.
+            // The next try may succeed: the display continues during a reload or restart.
             Err(error) => format!("{error}\n"),
         };
         // Moves to the upper left corner and clears the rest (ECMA-48, CUP and ED).

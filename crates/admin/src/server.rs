@@ -90,7 +90,7 @@ async fn listen(
         };
         clients.retain(|client| !client.task.is_finished());
         if clients.len() >= places && !make_room(&mut clients) {
-            // All of them have running actions: the new client is refused.
+            // All clients have running actions, so the new client is refused.
             drop(client);
             continue;
         }
@@ -135,7 +135,7 @@ async fn attend(
     };
     let patience = async {
         tokio::time::sleep(HEAD).await;
-        // A client without a head is told so.
+        // A client that has sent no head gets an error.
         state.wake();
         tokio::time::sleep(SLOWEST - HEAD).await;
         if acts.load(Relaxed) {
@@ -182,7 +182,7 @@ async fn answer(
     token: Option<&str>,
     acts: &AtomicBool,
 ) -> Answer<()> {
-    // Both are in the spelling of a URI.
+    // Path and query are spelled as in a URI.
     let path = str::from_utf8(head.path()).unwrap_or("*");
     let query = head.query().and_then(|query| str::from_utf8(query).ok());
     let route = match route(path, query) {
@@ -222,7 +222,7 @@ async fn answer(
                 return no_pool(admin, pool.as_deref());
             };
             status["troubles"] = advice::as_json(&status);
-            // With a thousand pools it has megabytes, which a formatter would write in small pieces.
+            // With a thousand pools the text has megabytes, which a formatter would write in small pieces.
             let mut text = serde_json::to_vec_pretty(&status).unwrap_or_default();
             text.push(b'\n');
             compressed(head, "application/json", text)

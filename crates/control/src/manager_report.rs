@@ -102,7 +102,7 @@ impl ManagerReports {
                 manager.tell(ToManager::Measure);
             }
         }
-        // A manager that is only busy answers within this time. So one that hangs can be recognized.
+        // A busy manager answers within this time. If it does not answer, it hangs.
         let patience = match self.silent() {
             None => SILENCE,
             Some(_) => PATIENCE,
@@ -118,7 +118,7 @@ impl ManagerReports {
     /// The manager reports an earlier configuration that is finishing.
     pub fn old_generation(&self, old: OldGeneration) {
         let mut last = self.last();
-        // There cannot be more (`max_old_generations`).
+        // `max_old_generations` does not allow more.
         if last.partial.0.len() < MOST_OLD {
             last.partial.0.push(old);
         }
@@ -189,7 +189,7 @@ impl ManagerReport {
         for log in &self.logs {
             log.put_metrics(page);
         }
-        // Those on demand are counted together: there may be very many.
+        // Certificates on demand are counted together, because there may be very many.
         for order in self.orders.iter().filter(|order| !order.on_demand) {
             let results = [("done", order.done), ("failed", order.failed)];
             for (result, count) in results {

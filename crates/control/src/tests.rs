@@ -370,7 +370,7 @@ proptest! {
         let (bytes, attached) = message.encode();
         let attached = attached.copied();
         prop_assert_eq!(ToGateway::decode(&bytes, attached), Ok(message.clone()));
-        // If it is cut short, lengthened, or has one descriptor too many or too few, it is not a message.
+        // A packet that is cut or lengthened, or has a descriptor too many or too few, is no message.
         prop_assert_eq!(ToGateway::decode(&bytes[..bytes.len() - 1], attached), Err(BadMessage));
         let longer = [bytes.as_slice(), &[0]].concat();
         prop_assert_eq!(ToGateway::decode(&longer, attached), Err(BadMessage));

@@ -1,4 +1,4 @@
-//! PHP's own output: `weir-php`, which is PHP, answers `-v`, `-i` and `-m`, and reports problems in php.ini.
+//! PHP's own output: `weir-php` contains PHP, so it answers `-v`, `-i` and `-m`, and reports problems in php.ini.
 
 use std::{
     env, fs,

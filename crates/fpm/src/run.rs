@@ -47,14 +47,14 @@ pub(super) fn run(options: &Options, arguments: &Arguments, mut origin: Origin) 
         Err(unfit) => {
             printer.error(NOT_STARTED);
             return ExitCode::from(match unfit {
-                // PHP-FPM is in the background by then, so its starter learns only that it failed.
+                // PHP-FPM is already in the background at this point, so its starter learns only that it failed.
                 Unfit::Start { daemonize: true } => EX_SOFTWARE,
                 Unfit::Start { daemonize: false } | Unfit::Configuration => EX_CONFIG,
             });
         }
     };
     origin.program.is_daemon = fpm.global.daemonize;
-    // One that takes over was started by the daemon.
+    // A process that takes over was started by the daemon.
     let starter = match fpm.global.daemonize && origin.predecessor.is_none() {
         false => None,
         true => match leave() {
@@ -205,7 +205,7 @@ fn serve(
         let mut printer = printer
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        // Reports to our starter that we are up; it ends and frees the terminal.
+        // Reports to the process that started us that weir runs. That process then ends and frees the terminal.
         if let Some(mut starter) = printer.1.take() {
             let _ = starter.write_all(&[READY]);
         }
@@ -313,7 +313,7 @@ fn leave() -> io::Result<Left> {
 
 fn await_daemon(mut told: PipeReader) -> ExitCode {
     let mut word = [0];
-    // If the daemon dies, the pipe is closed. It has printed the reason on the shared standard error.
+    // If the daemon dies, the pipe is closed. The daemon has printed the reason on the shared standard error.
     match told.read_exact(&mut word) {
         Ok(()) if word == [READY] => ExitCode::SUCCESS,
         _ => ExitCode::from(EX_SOFTWARE),

@@ -33,7 +33,7 @@ impl System for ThisMachine {
     }
 
     fn try_log(&self, path: &str) -> io::Result<()> {
-        // As PHP-FPM creates its logs: only for their owner.
+        // Only the owner may read the file, as in PHP-FPM.
         match log_file::open(Path::new(path), 0o600, &[]) {
             Ok(_) => Ok(()),
             Err(Refused::Io(error)) => Err(error),
@@ -68,7 +68,8 @@ impl System for ThisMachine {
 
     fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         if host == "*" {
-            // getaddrinfo(3) takes it for no name at all, which is this machine; first what it speaks.
+            // getaddrinfo(3) takes `*` for no name, which means this machine. The address of a family that this machine
+            // has comes first.
             let v6 = listener::try_tcp((Ipv6Addr::LOCALHOST, 0).into(), false).is_ok();
             let mut both = vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
             if !v6 {

@@ -63,7 +63,7 @@ fn schedule(text: &str) -> Option<Scheduled> {
 /// Whether a process runs or wants to run (proc_pid_stat(5)). `false` if /proc does not tell.
 pub fn is_runnable(pid: u32) -> bool {
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The program's name may contain anything; the state is behind it.
+    // The program's name may contain any character. The state follows after the name.
     let name_end = stat.iter().rposition(|byte| *byte == b')');
     name_end.is_some_and(|end| stat[end..].starts_with(b") R"))
 }

@@ -32,7 +32,7 @@ pub enum Fork {
 /// As fork(2); `Unsupported` where there are more threads, or it cannot be told.
 pub fn fork() -> io::Result<Fork> {
     only_thread()?;
-    // SAFETY: there is one thread, so no lock is held by one that the child lacks: it is as good as its parent.
+    // SAFETY: there is one thread. So no other thread, which the child would lack, holds a lock.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
@@ -79,14 +79,14 @@ pub fn set_title(title: &str) -> io::Result<()> {
     only_thread()?;
     let (start, end) = arguments_area()?;
     let strings = copy_environment();
-    // SAFETY: there is one thread, so nobody reads the list while it is replaced. The new one ends with a null pointer,
-    // and neither it nor its strings are ever freed.
+    // SAFETY: there is one thread, so nobody reads the list while it is replaced. The new list ends with a null
+    // pointer. Neither the list nor its strings are ever freed.
     unsafe { environ = strings };
     let room = end - start;
     let title = &title.as_bytes()[..title.len().min(room.saturating_sub(1))];
     let area = ptr::with_exposed_provenance_mut::<u8>(start);
-    // SAFETY: the kernel put arguments and environment there, one after the other, writable and for the process's
-    // whole life. The environment is used from its copy from here on, and nobody looks at arguments meanwhile.
+    // SAFETY: the kernel put arguments and environment there, one after the other, writable and for the process's whole
+    // life. From here on the copy of the environment is used, and nobody reads the arguments meanwhile.
     unsafe {
         ptr::write_bytes(area, 0, room);
         ptr::copy_nonoverlapping(title.as_ptr(), area, title.len());
@@ -108,7 +108,7 @@ fn copy_environment() -> *mut *mut c_char {
         // SAFETY: each is a C string.
         let copy: CString = unsafe { CStr::from_ptr(string) }.to_owned();
         copies.push(copy.into_raw());
-        // SAFETY: this one was not the null pointer at the end, so there is another.
+        // SAFETY: this entry was not the null pointer at the end, so another entry follows.
         next = unsafe { next.add(1) };
     }
     copies.push(ptr::null_mut());
@@ -123,7 +123,7 @@ fn arguments_area() -> io::Result<(usize, usize)> {
         Some((_, rest)) => rest.split_whitespace().collect(),
         None => Vec::new(),
     };
-    // The list begins with the third.
+    // The list begins with the third field.
     let field = |number: usize| fields.get(number - 3)?.parse::<usize>().ok();
     match (field(48), field(51)) {
         (Some(start), Some(end)) if start > 0 && start < end => Ok((start, end)),

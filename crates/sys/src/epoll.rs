@@ -155,7 +155,7 @@ mod tests {
         assert_eq!((ready(), ready()), (vec![1], vec![1]));
         drop(other);
         assert_eq!(ready(), [1, 2]);
-        // One that is closed here is not in it any more.
+        // A descriptor that is closed here is no longer in the set.
         drop(here);
         assert_eq!(ready(), [2]);
     }
@@ -191,7 +191,7 @@ mod tests {
             }
             found.sort_unstable();
             assert_eq!(found, (0..300).collect::<Vec<_>>());
-            // One that is closed later wakes it again.
+            // A descriptor that is closed later wakes the set again.
             let (here, there) = UnixStream::pair().unwrap();
             set.add(here.as_fd(), 7).unwrap();
             drop(there);

@@ -247,7 +247,7 @@ pub fn is_there_cached(path: &Path) -> Option<bool> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::CACHED) {
         Ok(_) => Some(true),
-        // As for a program that looks with stat(2).
+        // The same result as for a program that calls stat(2).
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG) => {
             Some(false)
         }
@@ -514,7 +514,7 @@ fn walk_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<
                 parts.extend(to_parts(target.as_bytes()));
             }
             FileType::Directory => folders.push(entry),
-            // A trailing slash leaves an empty part, and only folders may have one.
+            // A trailing slash leaves an empty last part, which only a folder may have.
             _ if !parts.is_empty() => return Err(Errno::NOTDIR.into()),
             _ => return Ok(open_part(here, &part, flags)?),
         }

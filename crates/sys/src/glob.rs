@@ -27,7 +27,7 @@ pub fn files(pattern: &str) -> Result<Vec<PathBuf>, i32> {
             found.as_mut_ptr(),
         )
     };
-    // SAFETY: all zeroes is a valid value, and whatever glob(3) left is one, too.
+    // SAFETY: all zeroes is a valid value, and so is any result of glob(3).
     let mut found = unsafe { found.assume_init() };
     let list = match code {
         0 => {
@@ -35,7 +35,7 @@ pub fn files(pattern: &str) -> Result<Vec<PathBuf>, i32> {
                 true => ptr::slice_from_raw_parts(ptr::dangling(), 0),
                 false => ptr::slice_from_raw_parts(found.gl_pathv, found.gl_pathc),
             };
-            // SAFETY: glob(3) filled in so many pointers, and nobody changes them before globfree(3).
+            // SAFETY: glob(3) has filled in this number of pointers, and nobody changes them before globfree(3).
             let paths = unsafe { &*paths };
             let path = |path: &*mut libc::c_char| {
                 // SAFETY: each is a C string that lives until globfree(3).
@@ -47,7 +47,7 @@ pub fn files(pattern: &str) -> Result<Vec<PathBuf>, i32> {
         libc::GLOB_NOMATCH => Ok(Vec::new()),
         code => Err(code),
     };
-    // SAFETY: it is what glob(3) filled in, or zeroes; it is not used again.
+    // SAFETY: the value is glob(3)'s result, or zeroes. It is not used again.
     unsafe { libc::globfree(&raw mut found) };
     list
 }

@@ -191,10 +191,10 @@ pub fn become_guarded(identity: &Identity, own: u32) -> io::Result<()> {
         inheritable: CapabilitySet::empty(),
     };
     thread::set_capabilities(None, sets(CapabilitySet::SETUID))?;
-    // SAFETY: changes no memory. The call tells no error, but the user as it was before.
+    // SAFETY: changes no memory. The call reports no error. It returns the previous user.
     unsafe { libc::setfsuid(identity.uid) };
     thread::set_capabilities(None, sets(CapabilitySet::empty()))?;
-    // SAFETY: as above; no such user can be had, so nothing is changed and the one in force is told.
+    // SAFETY: as above. This user is invalid, so the call changes nothing and returns the present user.
     let files = unsafe { libc::setfsuid(u32::MAX) };
     let same = rustix::process::getuid().as_raw() == own
         && rustix::process::geteuid().as_raw() == own
@@ -290,7 +290,7 @@ pub(crate) fn leave_only(capability: Capability) -> io::Result<()> {
                 .union(CapabilitySet::SETGID)
                 .union(CapabilitySet::SYS_CHROOT),
         ),
-        // Root keeps what it has: nobody is kept from root's processes in this way.
+        // Root keeps its capabilities: giving one up would not keep anybody from root's processes.
         Capability::Guard if rustix::process::geteuid().is_root() => Ok(()),
         Capability::Guard => {
             let have = thread::capabilities(None)?.permitted;

@@ -73,7 +73,7 @@ pub fn tcp(
     for index in 0..count {
         let socket = tcp_socket(address, ipv6only)?;
         bind_shared(&socket, address, alone && index == 0)?;
-        // Port 0 means any port: the others need the same one.
+        // Port 0 means any port. The other sockets need the same port.
         if address.port() == 0 {
             address = SocketAddr::try_from(net::getsockname(&socket)?)?;
         }
@@ -130,12 +130,13 @@ pub fn udp_buffer() -> io::Result<usize> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let socket = udp_socket(any, false)?;
     set_udp_buffers(&socket);
-    // The kernel counts its own data, too, and says the double.
+    // The kernel counts its own data, too, and reports twice the size.
     Ok(sockopt::socket_recv_buffer_size(&socket)? / 2)
 }
 
 fn set_udp_buffers(socket: &OwnedFd) {
-    // Beyond net.core.rmem_max and wmem_max if this process may (CAP_NET_ADMIN). Otherwise the kernel cuts them to these.
+    // The buffers may exceed net.core.rmem_max and wmem_max if this process has CAP_NET_ADMIN. Otherwise the kernel
+    // cuts the sizes to these limits.
     if sockopt::set_socket_recv_buffer_size_force(socket, UDP_BUFFER).is_err() {
         let _ = sockopt::set_socket_recv_buffer_size(socket, UDP_BUFFER);
     }
@@ -250,7 +251,7 @@ pub fn owner(path: &Path) -> Option<u32> {
 /// # Errors
 /// See [`UnixError`]; then they are as before.
 pub fn change_rights(path: &Path, file: FileId, rights: &Rights) -> Result<Before, UnixError> {
-    // Whoever owns a folder on the way may let the path lead elsewhere: only the identity counts.
+    // The owner of a folder on the way can let the path lead elsewhere, so only the socket's identity counts.
     let name = Name::open(&Place::whole(path))?;
     if name.id() != file {
         return Err(UnixError::Io(io::ErrorKind::NotFound.into()));
@@ -727,7 +728,7 @@ mod tests {
         assert!(change_rights(&at("of-others/run/s"), file, &given).is_err());
         crate::file::remove_same(&at("of-others/run/s"), file, false).unwrap();
         assert_eq!(rights(&at("other/s")), before);
-        // A stale socket of somebody else is not removed, and none is made, behind such a link.
+        // Behind such a link, no stale socket of another user is removed, and no socket is made.
         drop(UnixListener::bind(at("other/stale")).unwrap());
         for name in ["stale", "new", "s"] {
             let made = unix(&at("of-others/run").join(name), 8, &given, &[]);
@@ -764,7 +765,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(relaxed) {
-                    // The victim takes the place of what was made there.
+                    // The victim's file replaces the socket that was made there.
                     let _ = std::fs::hard_link(&victim, run.join("next"));
                     if run.join("s").exists() {
                         let _ = std::fs::rename(run.join("next"), run.join("s"));

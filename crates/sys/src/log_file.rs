@@ -93,8 +93,8 @@ fn open_as(path: &Path, access: OFlags, mode: u32, groups: &[u32]) -> Result<Ope
     let mut opened = match kind {
         Some(FileType::Fifo) => open_pipe(at, &place.name, flags)?,
         _ => Opened {
-            // Without O_CREAT if it exists: the kernel may refuse that in folders that everybody may write to
-            // (proc_sys_fs(5), protected_regular).
+            // An existing file is opened without O_CREAT: the kernel may refuse that flag in folders that everybody may
+            // write to (proc_sys_fs(5), protected_regular).
             file: fs::openat(
                 at,
                 &*place.name,
@@ -124,7 +124,7 @@ fn open_pipe(at: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<Opened, E
     let unread = matches!(for_writing, Err(Errno::NXIO));
     let both = (flags - OFlags::WRONLY) | OFlags::RDWR;
     let file = match fs::openat(at, name, both, Mode::empty()) {
-        // If it may not be read, it is opened only for writing.
+        // A file that may not be read is opened only for writing.
         Err(Errno::ACCESS) => for_writing?,
         opened => opened?,
     };

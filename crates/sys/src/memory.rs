@@ -61,7 +61,7 @@ pub fn read(fd: BorrowedFd<'_>, limit: usize) -> io::Result<Vec<u8>> {
 /// children of a process whose allocator has disabled huge pages would have none. If the kernel does not know the
 /// setting, nothing changes.
 pub fn use_huge_pages() {
-    // SAFETY: the call takes numbers only, and changes nothing but how the kernel backs later pages.
+    // SAFETY: the call takes only numbers. It changes only the size of pages that the kernel gives later.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0) };
 }
 

@@ -108,7 +108,7 @@ pub fn receive_or_leave(
         return Err(Errno::MFILE.into());
     }
     if length > 0 {
-        // Takes the message away. A call without space for descriptors does not open them again.
+        // Removes the message from the socket. Without space for descriptors, the call does not open them again.
         let rest: &mut [u8] = &mut [0];
         net::recv(end, rest, RecvFlags::DONTWAIT)?;
     }
@@ -143,7 +143,8 @@ fn receive_with(
         let slices = &mut [IoSliceMut::new(buffer)];
         let message = match net::recvmsg(end, slices, &mut control, flags) {
             Err(Errno::INTR) => continue,
-            // The other end was closed and had not read all. The kernel says so first, and then gives what it had sent.
+            // The other end was closed before it had read all messages. The kernel reports that first, and then returns
+            // the messages that the other end had sent.
             Err(Errno::CONNRESET) if !was_reset => {
                 was_reset = true;
                 continue;

@@ -195,7 +195,7 @@ impl Spawn {
         drop(command);
         drop(tell_step);
         match spawned {
-            // The handle is not needed: `reap` waits for children.
+            // The handle can be dropped: `reap` waits for children.
             Ok(child) => Ok(child.id()),
             Err(error) => {
                 let mut step = [Step::Fork as u8];
@@ -287,11 +287,11 @@ pub fn take_listen_fds(count: u32) -> Vec<OwnedFd> {
         return Vec::new();
     }
     let take = |number: RawFd| {
-        // SAFETY: only looks whether the number is open; the result is closed below or returned.
+        // SAFETY: only checks whether the number is open. The result is closed below or returned.
         let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
         rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
-        // SAFETY: it is open, and nobody in this process owns it: it was open when the program began, and this runs once and
-        // before anything else is opened.
+        // SAFETY: the descriptor is open, and nobody in this process owns it: it was open when the program began, and
+        // this function runs once, before any other file is opened.
         Some(unsafe { OwnedFd::from_raw_fd(number) })
     };
     let count = RawFd::try_from(count).unwrap_or(0);
@@ -461,7 +461,7 @@ impl Child {
     fn prepare(&self) -> io::Result<()> {
         let mut step = Step::Session;
         self.steps(&mut step).inspect_err(|_| {
-            // SAFETY: writes one byte of a live array; the descriptor is the pipe's, open in the child.
+            // SAFETY: writes one byte of a live array. The pipe's descriptor is open in the child.
             unsafe { libc::write(self.tell_step, [step as u8].as_ptr().cast(), 1) };
         })
     }
@@ -570,8 +570,8 @@ fn close_from_on_exec(first: u32) -> io::Result<()> {
         return Ok(());
     }
     let error = io::Error::last_os_error();
-    // An old kernel or a sandbox. All of our own descriptors are close-on-exec anyway. This closes descriptors that
-    // we were started with, and these have low numbers.
+    // An old kernel or a sandbox. All of our own descriptors are close-on-exec anyway. This loop closes descriptors
+    // with which weir was started. They have low numbers.
     if !matches!(
         error.raw_os_error(),
         Some(libc::ENOSYS | libc::EINVAL | libc::EPERM)
@@ -579,7 +579,7 @@ fn close_from_on_exec(first: u32) -> io::Result<()> {
         return Err(error);
     }
     for number in first..1024 {
-        // SAFETY: sets a flag of a descriptor; one that is not open is refused.
+        // SAFETY: sets a flag of a descriptor. The call fails if it is not open.
         unsafe { libc::fcntl(number as RawFd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
     Ok(())
@@ -646,7 +646,7 @@ mod tests {
     #[test]
     fn a_signal_for_a_group_that_is_gone_reaches_no_process_with_its_number() {
         let _one = CHILDREN.lock();
-        // It is in our group, and leads none.
+        // The process is in our process group, and leads no group.
         let mut other = Command::new("sleep").arg("60").spawn().unwrap();
         kill(other.id()).unwrap();
         assert_eq!(other.try_wait().unwrap(), None);
@@ -678,7 +678,7 @@ mod tests {
         let pid = spawn.start().unwrap();
         assert!(!is_ending(pid) && !is_ending(std::process::id()));
         kill(pid).unwrap();
-        // Its output ends when its files are closed.
+        // The program's output ends when its files are closed.
         assert_eq!(output(out), "");
         assert!(is_ending(pid));
         assert_eq!(wait_for(pid), Exit::Signal(9));
@@ -691,7 +691,7 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         // SAFETY: clears a flag of a descriptor that is ours, so that it would be inherited.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
-        // No pipeline: the shell would keep its pipe open for a moment.
+        // The command is no pipeline, because the shell would keep the pipe open for a moment.
         let (spawn, out) = shell("ls /proc/$$/fd; cut -d' ' -f1,5,6 /proc/$$/stat");
         let pid = spawn.start().unwrap();
         let text = output(out);
@@ -708,7 +708,7 @@ mod tests {
         out.read_exact(&mut line).unwrap();
         kill(pid).unwrap();
         assert_eq!(wait_for(pid), Exit::Signal(libc::SIGKILL));
-        // The pipe ends only after the grandchild, which has it too, has exited.
+        // The pipe ends only when the grandchild, which also has it open, has exited.
         assert_eq!(output(out), "");
         kill(pid).unwrap();
     }

@@ -28,7 +28,7 @@ pub enum Signal {
 /// Makes a write beyond the file-size limit (`RLIMIT_FSIZE`) return an error, as with a full disk, instead of killing
 /// the process. [`crate::process`] resets this for programs that we start.
 pub fn ignore_file_size_limit() {
-    // SAFETY: ignoring a signal installs no handler, and this one has no meaning for anybody else in the process.
+    // SAFETY: ignoring a signal installs no handler, and no other code in the process uses this signal.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
@@ -38,7 +38,7 @@ pub fn ignore_file_size_limit() {
 pub fn leave_to_the_manager() {
     for (signal, number) in Signal::ALL {
         if signal != Signal::Child {
-            // SAFETY: ignoring a signal installs no handler, and nothing here waits for one of these.
+            // SAFETY: ignoring a signal installs no handler, and nothing here waits for these signals.
             unsafe { libc::signal(number, libc::SIG_IGN) };
         }
     }
@@ -143,7 +143,8 @@ pub fn name(number: i32) -> String {
 /// For a child between fork and exec: unblocks all signals and sets their default actions. Async-signal-safe.
 pub(crate) fn reset_all() -> io::Result<()> {
     for number in 1..=64 {
-        // SAFETY: sets no handler. SIGKILL, SIGSTOP and the C library's own two are refused, which does no harm.
+        // SAFETY: sets no handler. The call fails for SIGKILL, SIGSTOP and the C library's own two signals, which does
+        // no harm.
         unsafe { libc::signal(number, libc::SIG_DFL) };
     }
     set_mask(libc::SIG_SETMASK, &empty_set())
@@ -196,7 +197,7 @@ mod tests {
     fn a_signal_sent_to_us_is_read_and_does_not_act() {
         let signals = Signals::take(&[Signal::Usr2]).unwrap();
         assert_eq!(signals.next().unwrap(), None);
-        // SAFETY: sends a signal to this thread, which has it blocked.
+        // SAFETY: sends a signal to this thread, which blocks that signal.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
         assert_eq!(signals.next().unwrap(), Some(Signal::Usr2));
         assert_eq!(signals.next().unwrap(), None);

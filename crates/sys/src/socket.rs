@@ -84,7 +84,7 @@ fn peek(socket: BorrowedFd<'_>) -> rustix::io::Result<(usize, usize)> {
 /// The process that connected the other end of a unix stream socket, and its user (`SO_PEERCRED`), in our namespaces.
 /// `None`: the kernel does not know, because the process is in another namespace, or the socket is of another type.
 pub fn peer_process(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
-    // Not with rustix: its process ids cannot be 0, but the kernel returns 0 for a process without an id in our
+    // rustix cannot do this: its process ids cannot be 0, but the kernel returns 0 for a process without an id in our
     // namespace.
     let mut peer = libc::ucred {
         pid: 0,

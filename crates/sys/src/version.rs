@@ -6,7 +6,7 @@ use crate::message;
 
 /// The version, as in Cargo.toml: `0.1.0`.
 pub fn version() -> &'static str {
-    // Without this the compiler would use the text as it is in the source. Tests make a program of another version by
+    // Without this line the compiler would use the text of the source. Tests make a program of another version by
     // writing another text to its file.
     let text = std::hint::black_box(&TEXT);
     let text = text.strip_prefix(WORDS).unwrap_or_default();

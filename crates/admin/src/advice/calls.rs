@@ -109,7 +109,7 @@ fn errors(host: &Value) -> Option<Trouble> {
         ));
     }
     let (calls, rejected) = lately(host, "rejected");
-    // Single ones are usual: a token that has expired is renewed.
+    // A few such answers are usual: an expired token is renewed.
     (rejected >= ENOUGH && rejected * 100 >= calls * 95).then(|| {
         trouble(
             Cost::Errors,

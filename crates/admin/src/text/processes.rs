@@ -11,7 +11,7 @@ pub(super) fn put(out: &mut Sheet, processes: &[Value]) {
     if processes.is_empty() {
         return;
     }
-    // Of weir's own PHP, if the pool measures it.
+    // Only for weir's own PHP, and only if the pool measures it.
     let is_measured = |process: &Value| {
         process["early_memory"]
             .as_u64()
@@ -31,7 +31,7 @@ pub(super) fn put(out: &mut Sheet, processes: &[Value]) {
         "time",
         memory("memory", "at first")
     );
-    // Busy ones first, those that run longest at the top; then the others.
+    // Busy workers first, the longest request at the top; then the other workers.
     let mut sorted: Vec<&Value> = processes.iter().collect();
     sorted.sort_by(|one, other| {
         let key = |process: &Value| (process["state"] != "Idle", process["time"].as_f64());

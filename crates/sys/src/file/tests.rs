@@ -63,7 +63,7 @@ fn what_the_kernel_has_looked_up_is_known_without_waiting() {
     let (there, missing) = (folder.path().join("there"), folder.path().join("missing"));
     std::fs::write(&there, b"").unwrap();
     assert!(there.exists() && !missing.exists());
-    // Where the kernel cannot tell, it must not tell something wrong.
+    // If the kernel does not know, the answer must not be wrong.
     assert_ne!(is_there_cached(&there), Some(false));
     assert_ne!(is_there_cached(&missing), Some(true));
     assert_ne!(is_there_cached(&missing.join("below")), Some(true));

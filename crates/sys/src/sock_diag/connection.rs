@@ -55,7 +55,7 @@ impl Diag {
 
 /// A request for one socket (`struct inet_diag_req_v2`, linux/inet_diag.h).
 fn request(own: SocketAddr, peer: SocketAddr, sequence: u32) -> Vec<u8> {
-    // A caller that has connected by IPv4 has an IPv4 socket, whatever the other end is.
+    // A caller that has connected by IPv4 has an IPv4 socket, even if the listener's socket is IPv6.
     let (own_ip, peer_ip) = (own.ip().to_canonical(), peer.ip().to_canonical());
     let family = match own_ip {
         IpAddr::V4(_) => AddressFamily::INET,
@@ -152,7 +152,7 @@ mod tests {
         );
         let nobody = "127.0.0.1:2".parse().unwrap();
         assert_eq!(diag.connection(nobody, at).unwrap(), None);
-        // The other end still exists, but no process holds this one.
+        // The other end still exists, but no process has this end open.
         let (client, server) = pair(&listener);
         let (own, theirs) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
         drop(client);

@@ -97,7 +97,7 @@ async fn attempt(
             }
         }
     }
-    // The old one is closed first, in case descriptors are few.
+    // The old connection is closed first, in case there are few descriptors.
     drop(slot.take());
     connecting.set(true);
     let mut fresh = connect(dial).await?;

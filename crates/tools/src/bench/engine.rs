@@ -219,7 +219,7 @@ fn work(shared: &Arc<Shared>, number: usize) -> io::Result<Part> {
     let began = Instant::now();
     let done = tasks.block_on(&runtime, async {
         let stopped = shared.stopped.notified();
-        // The stop was requested before anybody listened.
+        // The stop was requested before this task listened for it.
         if shared.stop.load(Relaxed) {
             return Ok(());
         }
@@ -443,7 +443,7 @@ async fn arrivals(hand: &Rc<LoadThread>) -> io::Result<()> {
             None => hand.which((count * threads + hand.number) as u64),
         };
         launch(hand, due, which, most);
-        // If many are due at once, answers must be read meanwhile.
+        // If many requests are due at once, answers must be read meanwhile.
         if count % BURST == BURST - 1 {
             tokio::task::yield_now().await;
         }
@@ -480,7 +480,7 @@ async fn one(hand: Rc<LoadThread>, due: Instant, which: usize) {
     let mut next = Some((due, which));
     while let Some((due, which)) = next {
         if due.elapsed() < hand.plan().timeout {
-            // The server is least likely to have closed the one used last.
+            // The connection that was used last is the one that the server has least likely closed.
             let mut slot = hand.idle.borrow_mut().pop();
             let dial = hand.dial().clone();
             hand.send(None, &dial, &mut slot, (due, which)).await;

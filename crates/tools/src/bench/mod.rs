@@ -108,7 +108,7 @@ fn begin(plan: &mut Plan, args: &BenchArgs) -> Result<Signals, Stop> {
     if !args.no_probe {
         probe::ask(plan)?;
     }
-    // Not earlier: until there is something to report, Ctrl-C just ends the program.
+    // The signal is handled only from here on. Before there is anything to report, Ctrl-C just ends the program.
     Signals::take(&[Signal::Int, Signal::Term])
         .map_err(|error| Stop::internal(format!("signals: {error}")))
 }

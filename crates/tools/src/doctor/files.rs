@@ -208,7 +208,7 @@ fn spool(case: &Case<'_>, notes: &mut Notes) {
             )),
             // `weir check` reports this.
             Access::No(barrier) if barrier.at == *folder => {}
-            // The manager opens it for the gateway, so the gateway need not reach it itself.
+            // The manager opens the file for the gateway, so the gateway's user needs no access.
             Access::No(_) => {}
             Access::Unseen(at) => notes.barred(&label, &at),
         }

@@ -16,7 +16,7 @@ pub(super) fn lines(config: &Config, asked: &[Option<Answer>]) -> Vec<String> {
         let Some(load) = load else { continue };
         let declined = match answer {
             Some(Ok(php)) => php.needs_own_load(),
-            // It is not known. Other messages say why.
+            // The template's state is not known. Other messages say why.
             Some(Err(_)) | None => None,
         };
         match (load, declined) {

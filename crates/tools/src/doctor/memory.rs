@@ -310,7 +310,7 @@ fn opcache(settings: &[PhpSetting], by_php: Option<&str>) -> Option<(String, Str
         let value = value.trim().to_ascii_lowercase();
         !matches!(value.as_str(), "" | "0" | "off" | "no" | "false" | "none")
     };
-    // Without it, no setting of the pool helps.
+    // If OPcache is not installed, no setting of the pool helps.
     let Some(by_php) = by_php else {
         let fix = "install it (Debian: php-opcache), or load it: zend_extension=opcache in php.ini";
         return Some(("not installed".to_owned(), fix.to_owned()));
@@ -509,9 +509,9 @@ mod tests {
                 .unwrap()
                 .contains("php_admin_flag = {")
         );
-        // What was proposed is followed: the proposal does not come again.
+        // With the proposed value there is no proposal any more.
         assert_eq!(fix(&[setting((true, true), "on")], Some("Off")), None);
-        // The flag counts, also beside a value.
+        // The flag has an effect even if a value is given, too.
         let value = setting((true, false), "1");
         let both = fix(&[value, off], Some("On")).unwrap();
         assert!(

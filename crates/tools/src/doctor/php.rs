@@ -157,7 +157,8 @@ pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Answer>> {
     };
     let progress = Progress::of(config.pools.len());
     let answers = Mutex::new(vec![None; config.pools.len()]);
-    // First one of each group. Others run only for users who may not read what it has read.
+    // First one user of each group. Further users are asked only if they may not read the files that the first user has
+    // read.
     let rest = Mutex::new(Vec::new());
     in_parallel(at_once, groups, |group| {
         let (answer, others) = group.ask_first(&progress);

@@ -137,7 +137,7 @@ fn unmeasured(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
         ));
         return;
     }
-    // Each request would have to finish within this time; the reader has to decide whether that is realistic.
+    // Each request would have to finish within this time. The administrator must decide whether that is realistic.
     let each = queue.timeout.as_secs_f64() * queue.maxconn as f64 / queue.max_queue.max(1) as f64;
     if queue.max_queue > 0 {
         notes.ok(format!(

@@ -373,7 +373,7 @@ pub(super) fn may_all(who: &Who, files: &[(PathBuf, Need)]) -> Vec<bool> {
         true => all(),
         false => access::as_identity(&who.identity, all),
     };
-    // Where we are not root, nobody else's rights can be asked for.
+    // Without root, the rights of other users cannot be determined.
     answers.unwrap_or_else(|_| {
         let walk = |(path, need): &(PathBuf, Need)| may(who, None, path, *need) == Access::Yes;
         files.iter().map(walk).collect()

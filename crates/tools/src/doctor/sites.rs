@@ -462,7 +462,7 @@ mod tests {
         let real = root.path().canonicalize().unwrap();
         let mend = format!("script_root = \"{}\"", real.display());
         assert!(found[0].contains(&mend), "{found:?}");
-        // Inside of a chroot the same file has another name.
+        // Inside the chroot the same file has another path.
         file(&root, "public/index.php");
         let site = "pool = \"app\"\nroot = \"ROOT/public\"";
         let text = |more: &str| {

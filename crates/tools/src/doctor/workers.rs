@@ -72,7 +72,7 @@ fn booted(pool: &Pool, workers: &Workers, who: &Who, worker: &Path, notes: &mut 
             .map(|path| Path::new("/").join(path)),
         None => Ok(worker.to_owned()),
     };
-    // `weir check` reports what is missing, and what is outside.
+    // `weir check` reports missing folders, and folders outside of the chroot.
     let Ok(inside) = inside else { return };
     match may(who, workers.chroot.as_deref(), &inside, Need::Read) {
         Access::Yes => notes.ok(format!("{label} can be read by {}", who.name)),

@@ -251,6 +251,6 @@ fn answers_of_weirs_own_are_told_with_their_reason() {
         &only(&failing(Some("truncated"), 200, 3, 1)),
         &["3 requests were cut in the middle of the answer"],
     );
-    // These are the queue's, which tells of them itself.
+    // The queue's own problem tells of these refusals.
     assert_eq!(troubles(&failing(Some("queue_full"), 503, 3, 1)), []);
 }

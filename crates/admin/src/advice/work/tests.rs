@@ -100,7 +100,7 @@ fn computing_is_told_apart_from_waiting() {
         help.text.contains("More workers would only share") && !help.more_workers,
         "{help:?}"
     );
-    // A neighbour computes; these wait for something else.
+    // A neighbour computes. The workers wait for something else.
     let mut beside = slow(0.02, &[("curl_exec", 4)]);
     beside["machine"] = 1.0.into();
     assert!(advice(beside).0.starts_with("they wait"), "a neighbour");

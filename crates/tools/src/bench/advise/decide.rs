@@ -700,7 +700,7 @@ mod tests {
             })
             .is_err()
         );
-        // A machine that the program cannot examine.
+        // The program cannot examine this machine.
         let blind = Facts {
             steps: WORLD
                 .facts()

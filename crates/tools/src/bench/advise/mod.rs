@@ -97,7 +97,7 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
         cores: known.cores as f64,
         others: match scope {
             Scope::Tree(_, others) => others,
-            // It is this machine, which is too busy for measurements.
+            // This machine itself is too busy for measurements.
             Scope::Nothing if is_own => known.cores as f64,
             Scope::Machine(_) | Scope::Nothing => 0.0,
         },

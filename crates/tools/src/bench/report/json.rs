@@ -87,7 +87,7 @@ fn times(times: &Times) -> Value {
     let mut put = |name: &str, value: f64| {
         // Without measurements the value is null, not 0 seconds.
         let value = (times.count > 0).then_some(value);
-        // Some programs treat a dot as a path.
+        // Some programs read a dot in a key as a path.
         object.insert(name.replace('.', "_"), value.into());
     };
     put("mean", times.mean);

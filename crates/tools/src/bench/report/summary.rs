@@ -322,7 +322,7 @@ impl Times {
             return Times::default();
         }
         let seconds = |micros: u64| micros as f64 / 1e6;
-        // Both have three digits; no percentile may exceed the longest time.
+        // Percentiles are rounded to three digits. No percentile may exceed the longest time.
         let longest = histogram.max();
         Times {
             count: histogram.len(),

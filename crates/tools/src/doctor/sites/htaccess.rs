@@ -61,7 +61,8 @@ fn one(site: &Site, file: &Htaccess, all: &[Htaccess], notes: &mut Notes) {
     if is_refused {
         return notes.ok(format!("{label} {denies}; weir.toml does the same"));
     }
-    // With what it and the files of inner folders grant, which must come before what is denied.
+    // Together with the permissions in this file and in files of inner folders. Rules that allow must come before rules
+    // that deny.
     let inner: Vec<Htaccess> = all
         .iter()
         .filter(|other| other.folder.starts_with(&file.folder))
