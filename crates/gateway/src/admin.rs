@@ -118,7 +118,7 @@ impl AdminData for View {
                 "memory": gateway.spool_space.in_memory(),
                 "max": gateway.config.server.max_spool,
             },
-            // Requests whose body has not come as a whole.
+            // Requests whose body has not arrived completely.
             "bodies": gateway.uploads.status(),
             "listeners": all.then(|| self.listeners(&view)),
             "sites": null,
@@ -130,7 +130,7 @@ impl AdminData for View {
             "manager_silent": gateway.manager_silent().map(|silent| silent.as_secs_f64()),
             "egress": gateway.egress.get().filter(|_| all).map(|egress| egress.status()),
         });
-        // The macro copies what it is given, and there may be thousands of these.
+        // The macro copies its values, and there may be thousands of pools.
         status["pools"] = Value::Array(pools);
         if all {
             status["sites"] = Value::Array(self.sites());

@@ -454,7 +454,7 @@ impl PoolHandle {
                 self.loops.ended(self.settings, slot);
                 effects.close(slot.conn.take());
                 if let Some(handle) = &slot.handle {
-                    // Usually it is not connected any more.
+                    // Usually the kept connection has been closed meanwhile.
                     let _ = weir_sys::socket::end(handle.as_fd());
                 }
                 if !slot.leased {
@@ -637,7 +637,7 @@ impl State {
         }
         let slot = &mut self.slots[worker.0 as usize];
         if self.group.is_some() && slot.score.is_none() {
-            // The score is for this slot only: others run the process.
+            // The scoreboard entry is only for this slot: weir does not run the process.
             slot.score = Some(Score::new(0));
         }
         slot.leased = true;

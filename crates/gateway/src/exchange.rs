@@ -327,7 +327,7 @@ impl Exchange {
         record.path.clear();
         record.path.extend_from_slice(&found.path);
         record.silent = !rules.settings.access_log;
-        // Before a password is asked for, which must not be sent without TLS.
+        // This comes before the password is requested: passwords must not be sent without TLS.
         if let Some(reply) = https::redirect(found.site, record) {
             return reply.map(|reply| self.deliver((reply, None)));
         }
@@ -503,7 +503,7 @@ impl Exchange {
     /// `Ask`: the request wants a worker of its pool.
     fn ask(&mut self) -> Result<Next, Refusal> {
         let pool = self.pool()?;
-        // Also while it waits for its turn.
+        // This includes the time in which the request waits for its turn.
         self.client.watch_client();
         scripts::trace_queue(&self.record, pool);
         match policy::serial(&self.record, pool) {
@@ -693,7 +693,7 @@ impl Exchange {
     fn respond(&mut self, mut answered: Answered) -> Next {
         let record = &mut *self.record;
         let reply = &mut answered.0;
-        // A client that has left gets no answer, whatever is made here; the log shows that.
+        // A client that has left gets no answer, even if one is made here. The log shows that the client has left.
         record.status = (record.reason != Some("client_left")).then_some(reply.status);
         if let Some(rules) = self.rules {
             set_headers(reply, record, rules);

@@ -90,7 +90,7 @@ pub fn serve_as(
     let fields = || {
         let mut fields = chosen.headers.copy(ROOM);
         if let Some(content_type) = forms.content_type {
-            // One that is not valid is left out.
+            // An invalid header is left out.
             let _ = fields.insert(Name::ContentType, content_type);
         }
         fields

@@ -298,7 +298,7 @@ fn end(gateway: &Gateway) {
     while gateway.census.count() > 0 && Instant::now() < until {
         thread::sleep(drain::LOOK);
     }
-    // An operator who asked for this must still be told that it is done.
+    // An operator who has requested the end must still be told that it is done.
     gateway.drain.start();
     gateway.admin_ends.start();
     gateway.admin_closed.wait(LAST_ANSWERS);
@@ -579,7 +579,7 @@ impl Gateway {
         thread_local! {
             static NEXT: Cell<u64> = const { Cell::new(0) };
         }
-        // Each reactor takes some at once, so that they need not agree on each.
+        // Each reactor takes several numbers at once, so that reactors seldom share this counter.
         let next = match NEXT.get() {
             next if next % NUMBERS != 0 => next,
             _ => self.requests.fetch_add(NUMBERS, Relaxed),

@@ -212,7 +212,7 @@ impl Certificates {
                 messages
             }
             Err(error) => {
-                // It is tried again with the next keeper.
+                // The next keeper tries this again.
                 self.keeper.borrow().end();
                 log::error!("the keeper cannot be given the private keys: {error}");
                 Vec::new()
@@ -325,7 +325,7 @@ impl Certificates {
             });
             for (index, result) in results {
                 if let Err(refused) = result {
-                    // The look at files tells it, if it stays so.
+                    // If this does not change, the regular check of the files reports it.
                     log::warn!("{}", self.list[index].said(&refused));
                 }
                 messages.extend(self.give_demanded(index));

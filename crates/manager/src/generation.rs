@@ -216,7 +216,7 @@ impl Generation {
         let admin = AdminListeners::open(&loaded, admin, &plan.groups)
             .map_err(|problem| loaded.failure(vec![problem]))?;
         let pid_file = Claim::take(&loaded, &plan.groups, pid_file)?;
-        // The keeper may have to be started for them.
+        // The keeper may have to be started for these certificates.
         let mut certificates =
             Certificates::prepare(&loaded.config, &plan, keeper, certificates, now);
         if let (true, Some(certificates)) = (may_wait, &mut certificates) {
@@ -323,7 +323,7 @@ impl Generation {
             return;
         };
         let messages = certificates.demanded(what);
-        // One that is not there yet gets all certificates when it starts.
+        // A gateway that does not run yet gets all certificates at its start.
         if self.gateway.pid().is_some() {
             self.hand(messages);
         }

@@ -397,7 +397,7 @@ impl Masters {
                 master.end(now);
             }
         }
-        // What a template makes of an order for it ends at once.
+        // If a template still starts one of these masters, it ends at once.
         self.list.retain(|master| !master.is_given_up());
         self.templates.keep_only(needs, now);
     }

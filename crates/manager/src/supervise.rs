@@ -136,7 +136,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
     if predecessor.is_none() {
         before.say_unused(&names);
     }
-    // Those that are not used are closed.
+    // Sockets that are not used are closed.
     drop(before);
     if boots {
         current.boot(now);

@@ -302,7 +302,7 @@ impl Pools {
     pub(super) fn serve_new_gateway(&mut self, now: Instant) {
         self.news.clear();
         if self.look.is_some() {
-            // Before it requests any, it must know how many fit into memory.
+            // The gateway must know how many workers fit into memory before it requests any.
             self.measure(now);
         }
         for pool in &mut self.list {

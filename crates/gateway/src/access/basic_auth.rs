@@ -333,7 +333,7 @@ impl Unverified {
         let running = running.map_err(|_| failed(StatusCode::INTERNAL_SERVER_ERROR, BROKEN))?;
         let credentials = self.credentials.clone();
         let verified = tokio::task::spawn_blocking(move || {
-            // Given back when the work is done, even if the client has left.
+            // The place is given back when the work is done, even if the client has left.
             let _running = running;
             auth.verify_now(&credentials, &users)
         });

@@ -128,7 +128,7 @@ fn endpoints(own: &Endpoints, client: &Client) -> Endpoints {
     };
     endpoints.is_https = is_https;
     endpoints.is_host_forwarded = client.host.is_some();
-    // TLS is that of the connection, whoever the client is.
+    // Whether TLS is used depends on the connection, even if a proxy names the client.
     endpoints.tls.clone_from(&own.tls);
     endpoints.behind(own.peer_addr())
 }

@@ -116,7 +116,7 @@ impl Rates {
     /// Counts a request of a client in a zone. `now`: [`weir_observe::clock::now`].
     pub(crate) fn take(&self, (client, zone): (u64, u64), limit: &Limit, now: u64) -> Verdict {
         let key = mixed(client ^ mixed(zone)).max(1);
-        // All bits of the key, so that no multiple of the number of sets collides.
+        // All bits of the key count. With a remainder, keys that differ by the number of sets would collide.
         let index = (u128::from(key) * self.sets.len() as u128) >> 64;
         let set = &self.sets[index as usize];
         let mut set = set.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +173,7 @@ mod tests {
             .filter(|step| passed(1_100_000 + (step + 1) * 100_000))
             .count();
         assert_eq!(later, 100);
-        // Another client, and another zone, have their own.
+        // Another client and another zone have counts of their own.
         assert!(passes(rates.take((2, 0), &limit, 1_100_000)));
         assert!(passes(rates.take((1, 1), &limit, 1_100_000)));
     }

@@ -71,7 +71,7 @@ impl Page {
         let powered_by = self.powered_by.as_deref();
         let powered_by = powered_by.map(|value| (Name::XPoweredBy, value));
         for (name, value) in powered_by.into_iter().chain(fields) {
-            // One that would not be valid is left out.
+            // An invalid header is left out.
             let _ = headers.append(name, value.as_bytes());
         }
         Reply {

@@ -47,7 +47,7 @@ fn server(server: &ServerStatus) -> Value {
         "downs": server.downs,
         // How long its requests take without load, if that was measured.
         "unloaded": server.unloaded.map(|time| time.as_secs_f64()),
-        // For how many seconds it has had requests without answering any.
+        // For how many seconds the server has had requests without answering any.
         "silent": server.silent.map(|time| time.as_secs_f64()),
         "last_check": check,
     })

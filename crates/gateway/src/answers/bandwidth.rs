@@ -100,7 +100,7 @@ impl Pace {
     /// None of them before this time.
     fn take(&mut self, now: Instant, bytes: u64) -> Result<u64, Instant> {
         let slice = slice(self.speed);
-        // Time in which there was nothing to send is not made up for, except for one slice.
+        // If there was nothing to send for a while, this time is lost, except for one slice.
         let earliest = now.checked_sub(time_of(slice, self.speed));
         self.due = earliest.map_or(self.due, |earliest| self.due.max(earliest));
         if self.due > now {

@@ -130,7 +130,7 @@ pub(crate) fn begin(
     {
         return None;
     }
-    // Also if this client gets it as it is: the answer depends on what the client accepts.
+    // `Vary` is sent also if this client gets the original: the answer depends on what the client accepts.
     vary(&mut reply.headers);
     let coding = wanted(record, settings)?;
     let file = record.file.clone().filter(|file| is_of(file, reply));
@@ -242,7 +242,7 @@ fn begin_body(record: &Record, body: Bytes, coding: Coding) -> Option<Waiting> {
     let reserved = compressors.room(ANSWER_MEMORY + 2 * body.len(), false)?;
     let (tell, told) = oneshot::channel();
     let job = move || {
-        // If the client has left, nobody needs it.
+        // If the client has left, nobody needs the result.
         if !tell.is_closed() {
             let _ = tell.send(compress::whole(coding, Effort::Answer, &body).ok());
         }
@@ -359,7 +359,7 @@ fn as_whole(record: &Record, reply: &mut Reply, settings: &Settings) {
     } else if record.script.is_some() && reply.status == StatusCode::NOT_MODIFIED {
         // Its type is not known here.
         vary(&mut reply.headers);
-        // The client knows it by the tag that it has sent.
+        // The client has the compressed answer: the tag that it has sent says so.
         if let Some(coding) = record.rare.as_ref().and_then(|rare| rare.has_compressed) {
             mark(&mut reply.headers, coding);
         }
@@ -406,12 +406,12 @@ fn vary(headers: &mut Fields) {
 fn wanted(record: &Record, settings: &Settings) -> Option<Coding> {
     let head = &record.head;
     let fields = &head.fields;
-    // A client of HTTP/1.0 knows no chunks, and often no coding, whatever a proxy passes on.
+    // A client of HTTP/1.0 knows no chunks, and often no coding, even if its proxy passes on `Accept-Encoding`.
     if head.version < Version::HTTP_11 {
         return None;
     }
-    // Another site can have a browser send requests in the visitor's name, choose what the answer repeats, and learn from its length
-    // whether that occurs in it (BREACH).
+    // Another site can let a browser send requests in the visitor's name, and choose a text that the answer repeats.
+    // From the length of the compressed answer it learns whether the text also occurs elsewhere in the answer (BREACH).
     let is_cross_site = || {
         let site = head.field("sec-fetch-site");
         site.is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site"))

@@ -336,7 +336,7 @@ async fn wait_for_room(shared: &Shared) {
     let mut asked = false;
     poll_fn(|cx| {
         let mut buffer = shared.buffer();
-        // If it is empty, the client will take nothing more that could wake the pump.
+        // If the buffer is empty, the client takes no more bytes, and so does not wake the pump.
         if buffer.state == State::Abandoned || buffer.is_empty() || asked && buffer.writer.is_none()
         {
             return Poll::Ready(());
@@ -451,7 +451,7 @@ mod tests {
                 let mut bytes = piece.into();
                 assert!(keep(&mut bytes, &shared, &room, &mut disk, &owner).await);
             }
-            // Nothing is written to the disk before the client has taken what is there.
+            // Nothing is written to the disk before the client has taken the bytes in memory.
             let (go, wait) = std::sync::mpsc::channel::<()>();
             tokio::task::spawn_blocking(move || wait.recv());
             let mut go = Some(go);

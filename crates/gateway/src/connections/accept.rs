@@ -135,7 +135,7 @@ pub(crate) async fn listen(
         });
         match detached.map(|connection| gateway.reactors.send(to, connection)) {
             Ok(Ok(())) => {}
-            // It does not take any, so this reactor serves it.
+            // That reactor takes no connections, so this one serves the connection.
             Ok(Err(connection)) => terms.take(gateway, connection),
             Err(error) => {
                 if let Some(more) = CLOSED.line() {
@@ -171,7 +171,8 @@ pub(crate) async fn listen(
             serve((socket, peer), place);
         }
     }
-    // Those that waited when the drain began. Later ones are the next gateway's, if there is one.
+    // The connections that waited in the queue when the drain began. The next gateway, if there is one, gets later
+    // connections.
     for _ in 0..=settings.backlog {
         let Some((_, (socket, peer))) = acceptor.accept_queued().await else {
             break;

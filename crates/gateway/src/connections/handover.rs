@@ -182,7 +182,7 @@ fn take_all(gateway: &'static Gateway, channel: BorrowedFd<'_>) {
         let (length, sockets) = match message::receive(channel, &mut packet, true) {
             Ok((0, _)) => return,
             Ok(received) => received,
-            // There was no descriptor for it: it is closed.
+            // No descriptor came with the message, so the connection is closed.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
             Err(error) => {
                 return log::error!(

@@ -100,7 +100,7 @@ pub(crate) fn keep(gateway: &Gateway, connection: Detached) {
         until,
         spare_from: match gateway.config.listeners[index].protocol {
             Protocol::Http => spare_from(requests, since),
-            // Those of web servers are few, and each serves many clients: none is closed for others.
+            // Web servers have few connections, and each serves many clients. None of them is closed to make room.
             _ => NEVER - 1,
         },
     };

@@ -103,7 +103,7 @@ pub(crate) async fn read(
             source,
             destination,
         }))) => (Some(source), Some(destination)),
-        // As a check that only connects does.
+        // The connection was closed without a byte, as by a health check that only connects.
         Ok(Ok(None)) => return None,
         Ok(Err(error)) => {
             say_closed(listener, incoming.peer, &error.to_string());

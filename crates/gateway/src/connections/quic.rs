@@ -150,14 +150,14 @@ pub(crate) fn start(gateway: &'static Gateway, home: u16) {
 fn transport(listener: &Listener) -> TransportConfig {
     let limits = &listener.http2_limits;
     let mut transport = TransportConfig::default();
-    // A client that is there answers a PING within that time.
+    // A client that is still connected answers a PING within this time.
     let silence = listener.idle_timeout.max(limits.ping * 2) + ANSWER;
     transport
         .max_idle_timeout(IdleTimeout::try_from(silence).ok())
         .max_concurrent_bidi_streams(limits.streams.into())
         .max_concurrent_uni_streams(ONE_WAY_STREAMS.into())
         .stream_receive_window(limits.stream_window.into())
-        // It grows when bodies come: `http2_memory`.
+        // The window grows when bodies arrive, within `http2_memory`.
         .receive_window(VarInt::from_u64(h3::FIRST_WINDOW).unwrap_or_default())
         .datagram_receive_buffer_size(None)
         .send_fairness(false);

@@ -506,7 +506,7 @@ mod tests {
         let connection = reactors.pass_on(1, connection).unwrap_err();
         let (sender, mut mailbox) = mpsc::unbounded_channel();
         reactors.has_started(0, sender);
-        // This one was let go, and runs again when its idle connections were to leave.
+        // This reactor had been stopped. It runs again before its idle connections have left.
         reactors.running.store(2, Relaxed);
         let connection = reactors.pass_on(1, connection).unwrap_err();
         reactors.running.store(1, Relaxed);

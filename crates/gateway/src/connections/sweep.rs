@@ -71,7 +71,7 @@ pub(crate) async fn sweep(
                 cut_all();
             }
         }
-        // A reactor that never has to wait gives them here.
+        // A reactor that never has to wait gives its log lines to the writer here.
         blocks::give();
         let now = clock::now();
         if now >= sweep_files_at {
@@ -99,7 +99,7 @@ pub(crate) async fn sweep(
         let longest = match idle {
             0 => NEVER,
             _ if gateway.census.is_nearly_full() => longest_idle(gateway).unwrap_or(NEVER),
-            // Nobody needs it exactly, and it may take long to find.
+            // Nobody needs the exact time, and finding it may take long.
             _ => idle::longest(now).min(now),
         };
         let silent = match gateway.census.is_nearly_full() {

@@ -257,7 +257,8 @@ pub(crate) fn is_for_site(
         .sites
         .get(site)
         .and_then(|site| site.client_auth.as_ref());
-    // Equal authorities are asked for by equal handshakes, and each site of a listener has its own name.
+    // Sites with equal authorities have equal handshakes. The asked site is known because each site of a listener has
+    // its own name.
     same_site && (wants.is_none() || info.authority.is_some() && asked == Some(site))
 }
 

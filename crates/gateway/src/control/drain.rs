@@ -18,7 +18,7 @@ pub(crate) fn drain(gateway: &'static Gateway, last: bool) {
     if gateway.drain.has_started() {
         return;
     }
-    // In this order: if another gateway follows, agent checks must not report this drain.
+    // The order matters: if another gateway follows, agent checks must not report this drain.
     if !last {
         gateway.admin_ends.start();
     }
@@ -53,7 +53,7 @@ pub(crate) fn drain(gateway: &'static Gateway, last: bool) {
         {
             tell(false);
         }
-        // Until now scripts could make calls.
+        // Until this point scripts could make calls.
         if let Some(egress) = gateway.egress.get() {
             egress.drain();
             while !egress.is_done() {

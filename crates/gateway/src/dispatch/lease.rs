@@ -231,7 +231,7 @@ impl Lease {
     }
 
     fn told(&self, request: u64) -> Option<WorkerRequest> {
-        // If others run the worker, its process is not known, and nothing is done to it.
+        // If weir does not run the worker, its process is not known, and weir does nothing to it.
         let score = self.score.filter(|_| self.process.is_some())?;
         let done = score.status().request;
         let query: &[&[u8]] = match &done.query[..] {
@@ -303,7 +303,7 @@ impl Lease {
         let learned = self.pool.learn(learner, session, served);
         if let Some((learned, score)) = learned.zip(self.score) {
             let done = score.status().request;
-            // A client may have chosen a part of it, so it is escaped.
+            // A client may have chosen a part of this text, so it is escaped.
             let script = format!("{:?}", String::from_utf8_lossy(&done.script));
             let about = About {
                 pool: Some(&self.pool.settings.name),
@@ -349,7 +349,7 @@ impl Lease {
             slot.conn = self.conn.take();
         }
         if slot.conn.is_some() && !self.kill && !self.begun {
-            // Its client left before it got the request.
+            // The client left before the worker got the request.
             slot.requests = slot.requests.saturating_sub(1);
             let released = state.pool.abandon(now, self.worker);
             state.waits_again(&released);

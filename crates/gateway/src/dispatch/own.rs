@@ -189,7 +189,8 @@ impl PoolHandle {
             if !self.call_waits(request) {
                 return (Ok(Err(ShedReason::NoWorker)), true);
             }
-            // Running requests may be such calls too: those that got a worker at once were not looked up.
+            // Running requests may be such calls too: if a request got a worker at once, weir has not looked up who
+            // made it.
             let look = async {
                 for asker in self.unknown_askers() {
                     gateway.caller(&asker).await;

@@ -172,7 +172,7 @@ fn own_page(
     let page = fpm_status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"), asked_by)?;
     let head_only = record.head.method == Method::HEAD;
     if only_pages {
-        // As in PHP-FPM, where another pool answers there.
+        // In PHP-FPM another pool answers at that address.
         record.pool = Some(pool);
         return Some(page.script_reply(head_only));
     }

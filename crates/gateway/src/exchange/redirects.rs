@@ -31,7 +31,7 @@ pub(super) fn redirect_within(record: &mut Record, location: &[u8]) -> Result<()
     );
     let rare = record.rare_mut();
     rare.asked.get_or_insert(asked);
-    // The guards of that URL have not been asked.
+    // The guards of that URL have not run.
     rare.is_admitted = false;
     rare.redirects += 1;
     let redirects = rare.redirects;
@@ -179,7 +179,7 @@ impl FileRedirect {
             reply.headers.remove(*name);
         }
         for (name, value) in of_the_script {
-            // It was valid in the script's answer.
+            // This cannot fail: the value was valid in the script's answer.
             let _ = reply.headers.append(name, value);
         }
         Ok(reply)
@@ -196,7 +196,7 @@ fn keep(record: &mut Record, said: &Fields) -> Option<Fields> {
             if known == Name::ContentType {
                 kept.remove(known);
             }
-            // It was valid in the script's answer.
+            // This cannot fail: the value was valid in the script's answer.
             let _ = kept.append((Some(known), name), value);
         }
     }
@@ -227,7 +227,7 @@ pub(super) fn keep_said(record: &mut Record, reply: &mut Reply, is_script: bool)
             fields.remove(name);
         }
         for value in kept.all(&name) {
-            // It was valid in the script's answer.
+            // This cannot fail: the value was valid in the script's answer.
             let _ = fields.append(name, value);
         }
     }

@@ -80,7 +80,7 @@ fn conditions_in_their_order() {
             &[("if-modified-since", DATE), ("if-modified-since", DATE)],
             200,
         ),
-        // The tag decides where there is one.
+        // If there is a tag, it decides.
         (
             &[("if-none-match", "\"x\""), ("if-modified-since", DATE)],
             200,
@@ -197,7 +197,7 @@ fn if_range_takes_the_range_only_of_the_same_file() {
         let reply = get(&file, &[("range", "bytes=0-3"), ("if-range", value)]);
         assert_eq!(reply.status, status, "{value}");
     }
-    // What was changed this second may change once more within it.
+    // A file that was changed in this second may change again within the same second.
     let fresh = Made::new(TEXT.as_bytes(), None);
     let modified = said(&fresh.entry.identity().headers, "last-modified");
     let reply = get(
@@ -350,7 +350,7 @@ fn a_file_that_was_replaced_is_sent_as_it_was_opened() {
     fs::write(path.with_extension("new"), vec![b'b'; 100_000]).unwrap();
     fs::rename(path.with_extension("new"), path).unwrap();
     assert_eq!(bytes(&reply), [b'a'; 100_000]);
-    // In the same turn, without a read in between, nobody looks again.
+    // Within one turn of the reactor, and without a read in between, the file is not checked again.
     assert!(made.entry.is_current(root.as_fd(), 1));
     assert!(!made.entry.is_current(root.as_fd(), 2));
 }

@@ -375,7 +375,7 @@ fn variants_that_appear_and_vanish_are_seen() {
     assert!(coding(clock::now()));
     fs::remove_file(&gzip).unwrap();
     assert!(!coding(clock::now()));
-    // Older than its original: made from something else.
+    // The compressed file is older than the original, so it was made from other contents.
     fs::write(&gzip, "gz").unwrap();
     let original = fs::metadata(&path).unwrap().modified().unwrap();
     let file = fs::File::options().write(true).open(&gzip).unwrap();
@@ -626,7 +626,7 @@ fn warm_requests_never_leave_the_reactor() {
         let mut looked_up = 0;
         let mut now = clock::now();
         for round in 0..rounds {
-            // The reactor's clock, read once in a while.
+            // The clock is read now and then, as by a reactor.
             if round % 64 == 0 {
                 now = clock::now();
             }
@@ -643,7 +643,7 @@ fn warm_requests_never_leave_the_reactor() {
                     assert_eq!(std::hint::black_box(script).script_name, b"/index.php")
                 }
                 Some(other) => panic!("{url}: {other:?}"),
-                // The machine stood still for so long that something had to be looked up anew.
+                // The machine stood still for so long that entries had to be looked up again.
                 None => {
                     looked_up += 1;
                     wait_for(site.router.resolve(&found, &Method::GET, None, now));

@@ -272,8 +272,9 @@ impl Run {
                     live.finish();
                 }
             }
-            // Nobody waits any more, but the script may be doing useful work. With PHP-FPM behind a web server it
-            // would continue, too. The route's setting for clients that have left applies here as well.
+            // The client does not wait any more, but the script may be doing useful work. With PHP-FPM behind a web
+            // server the script would continue, too. The route's setting for clients that have left applies here as
+            // well.
             Err(Failure::Silent { goes_on: true, .. }) => {
                 if self.on_drop == OnDrop::Abort {
                     self.on_drop = OnDrop::Finish;

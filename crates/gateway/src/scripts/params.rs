@@ -203,7 +203,7 @@ fn has_repeats(fields: &Fields) -> bool {
             Some(name) => known |= name.bit(),
             None => {
                 let is_same = |other: &&[u8]| other.eq_ignore_ascii_case(text);
-                // Where there are many, finding out would cost more than joining them.
+                // With many headers, this search would cost more than joining values.
                 if index > MANY || others.iter().any(is_same) {
                     return true;
                 }

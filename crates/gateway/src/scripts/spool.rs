@@ -272,7 +272,7 @@ impl SpoolFile {
     /// `StorageFull` if the disk or the spool is full; otherwise the error of write(2).
     pub(crate) async fn append(&self, bytes: &Arc<Vec<u8>>) -> io::Result<()> {
         let length = bytes.len() as u64;
-        // Of a write that fails, a part may be there.
+        // The size is counted before the write, because a failed write may have written a part.
         self.share.add(length, self.most)?;
         let (fd, offset, bytes) = (self.file.for_thread(), self.len(), bytes.clone());
         off_the_reactor(move || write_all_at(fd.as_fd(), &bytes, offset)).await?;

@@ -224,7 +224,7 @@ impl AtWorker {
             if self.output.is_empty() && !self.ended {
                 ready!(self.poll_more(cx))?;
             }
-            // Nearly every head arrives in one piece. Others are looked at when they are whole.
+            // Nearly every head arrives in one piece. Other heads are examined when they are complete.
             let parsed = match self.scanned {
                 0 => cgi::parse(&self.output),
                 _ => cgi::end_of_head(&self.output, &mut self.scanned)
@@ -233,7 +233,7 @@ impl AtWorker {
             match parsed {
                 Some((head, end)) if in_front || end <= limit => {
                     if head.status.is_informational() && has_interim(self.pool, in_front) {
-                        // The carrier leaves out what its client does not know.
+                        // The carrier leaves the head out if its client's protocol does not have such heads.
                         client.send_interim(Interim {
                             status: head.status,
                             fields: head.headers,

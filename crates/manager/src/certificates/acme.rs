@@ -390,7 +390,7 @@ impl Orders {
     fn ask(&mut self, index: usize, now: Instant) {
         let advice = &self.wanted[index].advice;
         let is_due = advice.ask_at.is_none_or(|at| at <= now);
-        // A certificate of an authority without key identifiers is not known by anything.
+        // Without a key identifier, the authority has no name for the certificate.
         if !is_due || advice.of.0.is_empty() {
             return;
         }
@@ -419,7 +419,7 @@ impl Orders {
         let _ = random::fill(&mut bytes);
         let span = end.saturating_sub(start).clamp(0, i64::from(u32::MAX));
         let share = i64::from(u32::from_be_bytes(bytes)) * span / i64::from(u32::MAX);
-        // Asked again within the same window, the time stays, also after a restart.
+        // If the authority names the same window again, the chosen time stays the same, even after a restart.
         let serial: String = one
             .advice
             .of
@@ -481,7 +481,7 @@ impl Orders {
         };
         authority.store.make_folder_of(&one.chain)?;
         finish_pair(&one.key, &one.chain)?;
-        // Another node may just have had the lock.
+        // Another node may have had the lock a moment ago.
         one.read_state();
         let at = self.clock.now(now);
         if !one.is_due(at) || one.pause(self.served_at, at).is_some() {
@@ -496,7 +496,7 @@ impl Orders {
             days: 0,
             key: file.into(),
         });
-        // If one way does not succeed, the other one may.
+        // If one kind of proof fails, the other one is tried next.
         let proof = match (&authority.settings.challenge, one.state.failures % 2) {
             (None, _) if one.has_star() => Proof::Dns01,
             (None, 1) if authority.proof == Proof::Http01 => Proof::TlsAlpn01,
@@ -505,7 +505,7 @@ impl Orders {
         };
         let mut limit = ORDER_LIMIT;
         if let (Proof::Dns01, Some(command)) = (proof, &authority.command) {
-            // Commands of other orders may come first.
+            // Commands of other orders may run first.
             let commands = 2 * one.names.len() as u32;
             limit += command.wait + command.limit * commands;
         }
@@ -518,7 +518,7 @@ impl Orders {
             proof,
             profile: authority.settings.profile.clone(),
             limit: limit.as_secs(),
-            // An authority that gives certificates without key identifiers does not know them by anything.
+            // Without key identifiers, the authority has no names for its certificates.
             replaces: replaces.filter(|(key, _)| !key.is_empty()),
         };
         one.order = Some(OpenOrder {

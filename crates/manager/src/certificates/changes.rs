@@ -302,7 +302,7 @@ mod tests {
         fn looked_at(&mut self) -> Vec<u32> {
             let Watched { changes, paths } = self;
             let count = paths.len() as u32;
-            // As if the few of this time were others.
+            // So the files that are checked by turns can be told apart below.
             changes.swept = count;
             let mut looked_at = changes.take(count, &|number| files(paths, number));
             let swept = 0..changes.swept;
@@ -359,7 +359,7 @@ mod tests {
     fn links_lead_to_other_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        // As certbot has them, and as Kubernetes mounts them.
+        // The links are as certbot makes them, and as Kubernetes mounts them.
         for name in ["archive", "live", "mount", "mount/1", "mount/2"] {
             fs::create_dir(path(name)).unwrap();
         }
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(watched.looked_at(), [0, 1, 2]);
         fs::write(path("made/later/key"), "new").unwrap();
         assert_eq!(watched.looked_at(), [2]);
-        // The whole folder is another one.
+        // The folder is replaced by another one.
         fs::rename(path("made"), path("before")).unwrap();
         assert_eq!(watched.looked_at(), [0, 1, 2]);
         fs::create_dir_all(path("made/later")).unwrap();

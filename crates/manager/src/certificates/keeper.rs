@@ -416,7 +416,7 @@ impl Keeper {
                         }
                         self.fail(&cause);
                     }
-                    // Answers that are left in the channel would be taken for those to later questions.
+                    // Old answers in the channel would be taken for answers to later questions.
                     _ => self.give_up(WRONG),
                 }
             }
@@ -533,7 +533,7 @@ impl Keeper {
         }
         let unused = std::mem::take(&mut *self.unused.borrow_mut());
         if let Some(running) = &mut self.running {
-            // One that is gone has forgotten all.
+            // A keeper that has ended has lost all keys.
             for key in unused {
                 running.push(Message::Other(ToKeeper::Forget(key)), now);
             }

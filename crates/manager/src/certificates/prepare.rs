@@ -88,7 +88,7 @@ impl Certificates {
         let mut problems = Vec::new();
         let authorities = authorities(config, &mut problems);
         let is_isolated = config.tls.key_isolation;
-        // It also makes the keys of certificates.
+        // The keeper also makes the keys of certificates.
         let makes_keys =
             config.certificates.iter().any(|one| one.auto.is_some()) || config.demand().is_some();
         let is_ready = match is_isolated || makes_keys {
@@ -285,7 +285,7 @@ impl Certificates {
         (0..self.list.len())
             .filter(is_own)
             .filter(|index| !self.list[*index].is_current())
-            // One that the authority has not signed yet is used when it is there.
+            // A certificate that the authority has not signed yet is used as soon as it exists.
             .filter(|index| {
                 let comes_later = is_ordered_at(config, *index) || self.is_late(*index);
                 !comes_later || self.list[*index].chain.exists()

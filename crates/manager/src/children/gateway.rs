@@ -129,11 +129,11 @@ impl Gateway {
             match running.channel.tell_gateway(message) {
                 Ok(()) => drop(running.queue.pop_front()),
                 Err(error) if is_full(&error) => break,
-                // It has ended: its exit status says why.
+                // The gateway has ended. Its exit status says why.
                 Err(_) => return running.queue.clear(),
             }
         }
-        // What it gets at its start may be more.
+        // Until the gateway serves, the queue may be longer.
         if running.served && running.queue.len() > MAX_QUEUE {
             log::error!(
                 "the gateway (process {}) does not read messages: killed",

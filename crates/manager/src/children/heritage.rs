@@ -174,7 +174,7 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
                     .map(|(_, folder)| folder.clone()),
             );
             folders.extend(settings.sendfile_dirs.iter().cloned());
-            // Those with a relative path are below the root. All pages are opened when they are needed, so that they
+            // Pages with a relative path are below the root. All pages are opened when they are needed, so that they
             // can be replaced.
             let pages = settings.error_pages.values();
             let pages = pages.filter(|page| page.is_absolute());

@@ -296,7 +296,7 @@ impl Templates {
                 false => format!("; its message: {words}"),
             };
             match one.state {
-                // That says nothing of PHP: the next pool that needs it has it loaded again.
+                // A kill says nothing about PHP. The next pool that needs the template starts it again.
                 State::Loading(_) if exit == KILLED => {
                     log::warn!(
                         "the process that loads PHP for all pools was killed: {exit}{said}; the pools that wait for it load PHP for themselves, and the next one has it loaded again"
@@ -422,7 +422,7 @@ impl Running {
         let null = std::fs::File::open("/dev/null")?;
         let spawn = Spawn {
             program: load.program.path.clone(),
-            // With room for the names of masters, which take its place.
+            // The name has room for the names of masters, which replace it.
             name: Some(format!("{:ROOM$}", "weir-php: template").into()),
             arguments: load.program.arguments(),
             environment: load.program.environment(open),
@@ -462,7 +462,8 @@ impl Running {
             let attached: Vec<BorrowedFd<'_>> = attached.iter().map(AsFd::as_fd).collect();
             match message::send(channel.as_fd(), packet, &attached, false) {
                 Err(error) if is_full(&error) => return,
-                // If it is gone, the ends that its masters would have had are closed, and are missed there.
+                // If the template is gone, the masters' ends of the sockets are closed here. The other ends notice
+                // that.
                 Ok(()) | Err(_) => drop(self.queue.pop_front()),
             }
         }

@@ -50,7 +50,7 @@ impl Quic {
         };
         if keys.len() == 1 && keys[0].len() == weir_tls::quic::SECRET {
             self.secret.keys = keys;
-            // It may start gateways until this one is in charge.
+            // The old weir may start gateways until this one is in charge.
             self.last = last.saturating_add(NUMBERS_APART);
             self.outboxes = handed.inboxes;
         }

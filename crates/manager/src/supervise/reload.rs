@@ -42,7 +42,7 @@ impl Manager<'_> {
         let failure = match event {
             Event::Ready => None,
             Event::Failed(failure) => Some(failure),
-            // The others are of operators and clients, with whom it has no contact yet.
+            // Other events come from operators and clients. The new gateway does not serve them yet.
             _ => return,
         };
         let Some(mut next) = self.next.take() else {
@@ -123,7 +123,7 @@ impl Manager<'_> {
         let name = &self.start.name;
         let text = format!("the new configuration serves: {name}");
         self.reload_is_over(&handing.askers, true, text);
-        // What takes time comes when the operators have their answer.
+        // Slow work is done after the operators have got their answer.
         say_listeners(&self.current);
         weir_sys::memory::give_back();
     }

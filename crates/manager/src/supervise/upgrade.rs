@@ -86,7 +86,7 @@ impl Manager<'_> {
         let started = Successor::start(program, self.inherited, limit);
         let handed = started.and_then(|mut successor| match self.hand(&mut successor) {
             Ok(()) => Ok(successor),
-            // It has ended: its exit says more.
+            // The process has ended. Its exit status says more.
             Err(error) if is_gone(&error) => Ok(successor),
             Err(error) => {
                 successor.kill();
@@ -226,7 +226,7 @@ impl Manager<'_> {
             log::error!("upgrade: this process ends when its requests are finished: {error}");
         }
         self.stopping = Stopping::Gracefully;
-        // The new one has them now, also the names of unix sockets.
+        // The new weir owns them now, including the names of unix sockets.
         self.names.set_ours(false);
         self.names = Default::default();
         self.current.admin.set_ours(false);
@@ -323,14 +323,15 @@ impl Manager<'_> {
             return self.unless_passed_on(signal);
         };
         match signal {
-            // Perhaps all processes of the service got it, and this one finishes anyway.
+            // Perhaps all processes of the service got the signal. This one finishes anyway.
             Signal::Term | Signal::Quit if !self.roles.asked_to_end => {
                 self.roles.asked_to_end = true;
                 log::info!(
                     "weir (process {}) is in charge; this one finishes",
                     successor.pid
                 );
-                // The process that stays may not know yet who is in charge. The new weir takes a signal that comes twice for one.
+                // The process that stays may not know yet who is in charge. If the new weir gets the signal twice, it
+                // counts once.
                 if self.roles.was_watched
                     && let Err(error) = process::send_signal(successor.pid, signal)
                 {

@@ -120,8 +120,8 @@ impl Anchor {
             }
             self.take(signals);
         }
-        // Its exit comes a moment after the end of its channel. Whoever waits for this process may expect that nothing runs
-        // after it.
+        // The process exits a moment after its channel is closed. Programs that wait for this process may expect that
+        // nothing runs after it.
         let until = Instant::now() + LAST_WORDS;
         while !self.has_ended && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());

@@ -195,7 +195,7 @@ impl Predecessor {
                     self.workers.clear();
                     return match (in_charge, self.was_told) {
                         (true, _) => None,
-                        // Both served, and now this one alone.
+                        // Until now both served. From now on this weir serves alone.
                         (false, true) => Some(Said::Yours(None)),
                         (false, false) => Some(Said::Gone),
                     };

@@ -120,7 +120,7 @@ impl Successor {
             match message {
                 ToPredecessor::Hello { version } => {
                     self.version = Some(version);
-                    // Its messages go to our standard error from now on.
+                    // From now on its messages go to our standard error.
                     self.output.close();
                 }
                 ToPredecessor::Ready => return Some(Outcome::Ready),

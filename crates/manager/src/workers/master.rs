@@ -562,7 +562,7 @@ impl Pool {
         php.version = next.version;
         php.since = now;
         php.warm_from = None;
-        // No worker is to be replaced then.
+        // If the pool had no master, there are no workers to replace.
         self.generation += u32::from(!was_cold);
         self.down = false;
         let text = format!(
@@ -619,7 +619,8 @@ impl Pool {
             };
             let serves = php.current.is_none() && php.trial == Trial::Over;
             if is_killed && serves && php.killed < MOST_KILLED {
-                // That says nothing of PHP: requests wait for the next one, as if it had been killed later.
+                // A kill says nothing about PHP. Requests wait for the next master, as if this one had been killed
+                // later.
                 php.killed += 1;
                 let asked = php.next.take().map_or(Vec::new(), |next| next.asked);
                 let about = about_pool(&self.name);
@@ -645,7 +646,7 @@ impl Pool {
             served: php.has_forked,
         };
         let pause = lived.pause(&mut php.failures, &mut php.was_short, MAX_PAUSE);
-        // If one is being prepared, it will be ready soon.
+        // If a master is already being started, it will be ready soon.
         php.due = php.next.is_none().then_some(now + pause);
         let again = match php.due {
             Some(_) => describe_pause(pause),

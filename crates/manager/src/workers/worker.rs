@@ -156,7 +156,7 @@ impl Worker {
     pub(super) fn end(&mut self, pool: &str) {
         match &mut self.link {
             Link::Command(link) => {
-                // Nobody will use it, and a worker that accepted it now would wait for a request.
+                // Nobody will use this connection. A worker that accepted it now would wait for a request.
                 link.pending = None;
                 let Some(pid) = self.pid else { return };
                 if let Err(error) = process::terminate(pid) {

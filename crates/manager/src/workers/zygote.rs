@@ -271,7 +271,7 @@ impl Pool {
         };
         let pause = match was_ready {
             true => lived.pause(&mut zygote.failures, &mut zygote.was_short, MAX_PAUSE),
-            // Also a boot that failed only after a long time.
+            // This includes a boot that failed only after a long time.
             false => {
                 zygote.failures += 1;
                 crate::children::gateway::back_off(zygote.failures + 2, MAX_PAUSE)

@@ -128,7 +128,7 @@ impl KeptFiles {
             _reserved: reserved,
         };
         let (file, stat) = (file.for_thread(), *stat);
-        // If there is no thread, the work is dropped with `making`, which tells those who wait.
+        // If there is no thread, the work is dropped together with `making`. That wakes the requests that wait.
         let _ = compressors.run(Box::new(move || making.make(file.as_fd(), &stat, coding)));
         Found::Soon(told)
     }
@@ -147,7 +147,7 @@ impl Making {
         let Some(original) = read_file(file, 0, stat.size as usize) else {
             return;
         };
-        // What changed while it was read is neither the old file nor the new one.
+        // A file that changed while it was read is neither the old nor the new file.
         if file::fstat(file).ok() != Some(*stat) {
             return;
         }
@@ -208,7 +208,8 @@ impl Shared {
             .map(|(key, kept)| (kept.used_at.load(Relaxed), *key))
             .collect();
         idle.sort_unstable_by_key(|(used_at, _)| *used_at);
-        // Of many files some more than these, because all wait while the oldest are searched.
+        // If there are many files, some more of them are removed: all requests wait while the oldest files are
+        // searched.
         let more = match idle.len() {
             0..=MANY => 0,
             _ => self.limit / 16,
@@ -310,7 +311,7 @@ mod tests {
         assert!(shared.keep(key(3), vec![3; 1000]).is_some());
         let has = |ino| shared.state().kept.contains_key(&key(ino));
         assert!(has(1) && !has(2) && has(3));
-        // Sent to slow clients, they need their memory until the end.
+        // Answers to slow clients need their memory until the end.
         let sent: Vec<_> = (shared.state().kept.values())
             .map(|kept| kept.bytes().unwrap())
             .collect();

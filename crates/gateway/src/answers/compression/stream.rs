@@ -158,14 +158,14 @@ impl CompressedStream {
         let (tell, told) = oneshot::channel();
         self.running = Some(told);
         let job = Box::new(move || {
-            // If the client has left, nobody needs it.
+            // If the client has left, nobody needs the result.
             if !tell.is_closed() {
                 let done = session.encode(input, op);
                 let _ = tell.send((session, done));
             }
         });
         if let Err(job) = self.compressors.run(job) {
-            // Slower for others, but this answer has begun.
+            // The reactor does the work itself. Other requests wait, but this answer has begun.
             job();
         }
         Ok(())
@@ -185,7 +185,7 @@ impl CompressedStream {
                     // As without compression: no byte beyond the announced length.
                     part.truncate(*left);
                     *left -= part.len();
-                    // The script may work on: the client does not wait for that.
+                    // The script may run on, and the client does not wait for it.
                     if *left == 0 {
                         (*body, self.ended) = (Body::Empty, true);
                     }

@@ -114,7 +114,7 @@ impl Shared {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // Who waits for the result sees that there is none.
+                // The request that waits for the result notices that there is none.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.state();
                 continue;

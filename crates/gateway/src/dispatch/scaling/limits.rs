@@ -117,7 +117,7 @@ impl PoolHandle {
     pub(crate) async fn room_to_wait(&self) {
         let queue = &self.settings.queue;
         if queue.waits_when_full {
-            // Only while it is full, and then for much less than a request takes.
+            // This loop runs only while the queue is full. The pause is much shorter than a request.
             while self.state().pool.waiting() >= queue.max_queue {
                 tokio::time::sleep(LOOK_FOR_ROOM).await;
             }

@@ -152,7 +152,7 @@ mod tests {
         while cpu::of_thread() - began < Duration::from_millis(100) {
             std::hint::black_box(began);
         }
-        // As if the time was as long as the computation.
+        // The measured time is set to the length of the computation.
         let found = processors.look(1_100_000, &own, 1).expect("a use");
         assert_eq!((found.unused, found.waiting), (0, 0));
         assert_eq!(processors.look(9_000_000, &own, 1), None, "too late");

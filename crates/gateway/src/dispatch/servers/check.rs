@@ -43,7 +43,8 @@ pub(super) async fn watch(pool: &'static PoolHandle, server: ServerId, serial: u
             Ok(Ok(CheckResult::Good(what))) => (Some(true), what),
             Ok(Ok(CheckResult::Busy)) => (None, "its accept queue is full".to_owned()),
             Ok(Err(what)) => (Some(false), what),
-            // All its workers are busy and still finish requests: that is no reason to send requests elsewhere.
+            // All workers of the server are busy and still finish requests. This is no reason to send requests
+            // elsewhere.
             Err(_) if pool.has_answered_since(server, Micros(began)) => (
                 None,
                 "no answer in time, but requests were answered".to_owned(),

@@ -61,7 +61,7 @@ impl PoolHandle {
             (pids, state.pool.stats().busy_time.0)
         };
         let mut known = self.insight.known();
-        // Who has not worked has not computed.
+        // A pool without work has used no processor.
         if busy > known.busy || known.at == 0 {
             let used = pids
                 .iter()
@@ -86,7 +86,7 @@ impl PoolHandle {
     pub(crate) fn is_slow_at(&self, place: SlowPlace) {
         let mut known = self.insight.known();
         let at = clock::precise();
-        // What a worker said of an earlier request is over.
+        // A worker's report about an earlier request is out of date.
         known.places.retain(|other| other.place.pid != place.pid);
         if known.places.len() >= MOST {
             known.places.pop_front();
@@ -113,7 +113,7 @@ impl Known {
             let since = used.iter().map(|(pid, used)| {
                 let before = self.seen.iter().find(|(other, _)| other == pid);
                 let before = before.map_or(Duration::ZERO, |(_, before)| *before);
-                // A worker that another gateway had before brings its past.
+                // If another gateway had the worker before, its CPU time includes earlier work.
                 used.saturating_sub(before).min(span)
             });
             self.computed += since.sum::<Duration>().as_micros() as u64;
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(known.computed, 0, "before this gateway");
         known.look(2 * SECOND, used(&[(1, 90_700), (2, 200)]));
         assert_eq!(known.computed, 900_000);
-        // Process 1 has ended, process 3 was another gateway's.
+        // Process 1 has ended. Process 3 worked for another gateway before.
         known.look(3 * SECOND, used(&[(2, 300), (3, 70_000)]));
         assert_eq!(known.computed, 2_000_000);
     }

@@ -79,7 +79,7 @@ fn scripts_of_other_programs_need_no_file() {
         ] {
             app.expect(url, expected);
         }
-        // PHP's scripts are files, unless it is said that they are not.
+        // PHP's scripts are files, unless `check_files` is false.
         let plain = site("", pool);
         plain.expect("/missing.php", "404 no such script");
         plain.expect("/index.php", "script /index.php");
@@ -97,7 +97,7 @@ fn scripts_of_other_programs_need_no_file() {
     ] {
         site("script = '^(/app)(/.*)?$'", named).expect("/app", "404 no such script");
     }
-    // What is there is subject to the rules for files.
+    // If the file exists, the rules for files apply.
     let linked = site("script = '^(/outside/secret)(/.*)?$'", program);
     linked.expect("/outside/secret", "403 a link out of the root");
 }

@@ -89,7 +89,7 @@ fn path_info_is_no_way_around_a_rule() {
         "/uploads/index.php/../evil.php",
         "file uploads/evil.php text/plain",
     );
-    // What a route says of a script holds behind its name: here, its fallback.
+    // A route for a script also applies to the part after the script's name: here, its fallback.
     site.expect("/run.php/a/b", "script /run.php info /a/b");
     site.expect("/run.php/a.php/b", "script /run.php info /a.php/b");
     site.expect("/run.phpx/b", "404 no such file");
@@ -245,7 +245,7 @@ fn the_source_of_a_script_is_never_sent() {
         "index.html",
         "script",
     ];
-    // Also where the operator's own list has taken the default's place.
+    // This also applies if the operator's own list replaces the default.
     for hide_files in [
         weir_config::default_hide_files(),
         vec!["^/secret".to_owned()],

@@ -253,7 +253,7 @@ impl Head {
         let status = StatusCode::from_bytes(digits).ok();
         let status = status.filter(|status| is_whole && *status != StatusCode::SWITCHING_PROTOCOLS);
         let Some(status) = status else {
-            // What web servers in front make of it, for the log.
+            // The status in the log is the one that web servers in front would send.
             self.status = StatusCode::BAD_GATEWAY;
             self.bad = Some(Box::new(BadHead::Status(excerpt(value))));
             return;

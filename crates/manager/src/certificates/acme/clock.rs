@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(clock.is_certain(now), Err(false), "it was asked");
         clock.ask_again();
         assert_eq!(clock.is_certain(now), Err(true));
-        // A hundred days ahead: said once.
+        // The clock is a hundred days ahead. The log says so once.
         let ahead = 100 * 86_400;
         assert_eq!(clock.hear(Some(TIME), now, TIME + ahead), Some(ahead));
         assert_eq!(clock.hear(Some(TIME), now, TIME + ahead), None);
@@ -148,7 +148,7 @@ mod tests {
         for own in [TIME + ahead, TIME - ahead, TIME, 0, i64::MAX] {
             assert_eq!(clock.at(later, own), TIME + 60, "{own}");
         }
-        // After a day without a word of the authority it is asked again.
+        // After a day without an answer, the authority is asked again.
         let later = now + TIME_LIFE;
         assert_eq!(clock.at(later, TIME), TIME);
         assert_eq!(clock.is_certain(later), Err(true));

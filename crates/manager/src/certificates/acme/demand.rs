@@ -189,7 +189,7 @@ impl Orders {
             (old, new) => old.is_none() && new.is_none(),
         };
         if !is_same {
-            // Another application may answer otherwise.
+            // After a reload, another application may answer differently.
             self.demand.answers.clear();
         }
         self.demand.rules.clone_from(&rules);

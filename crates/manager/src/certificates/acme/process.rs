@@ -91,7 +91,7 @@ impl Orders {
         while let Some(running) = &self.running {
             match receive::<FromAcme>(running.channel.as_fd(), false) {
                 Ok(Some(message)) => self.heard(message, now),
-                // Its end is noticed as that of a process.
+                // The end of the process is reported elsewhere.
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {

@@ -211,7 +211,7 @@ mod tests {
         wanted.state.next = now + 1_000_000;
         assert_eq!(seconds(&wanted, now - 20), None);
         wanted.state = State::default();
-        // A certificate for 90 days that was just made stays, whatever is thought about it.
+        // A certificate for 90 days that was just made is not replaced at once, even if the authority wants that.
         (wanted.not_after, wanted.life) = (now + 90 * 86_400, 90 * 86_400);
         wanted.renew_at = now + 60 * 86_400;
         wanted.is_made(now - 60, wanted.life);
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(seconds(&wanted, now), Some(12 * 3600 - 60));
         wanted.is_made(now + 90 * 86_400, wanted.life);
         assert_eq!(seconds(&wanted, now), None, "made in the future");
-        // One that is gone is ordered at once, and not for ever.
+        // A certificate whose files are gone is ordered at once, but not again and again.
         (wanted.not_after, wanted.life) = (0, 0);
         wanted.is_made(now, 90 * 86_400);
         wanted.state.early = 0;
