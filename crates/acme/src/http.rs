@@ -36,7 +36,7 @@ pub(crate) type Heard = Arc<Mutex<Said>>;
 /// See [`Heard`].
 #[derive(Debug, Default)]
 pub(crate) struct Said {
-    /// The domains that it has for records of dns-persist-01, the one that it prefers first.
+    /// The authority's domains for records of dns-persist-01, the preferred domain first.
     pub(crate) issuers: Vec<String>,
     /// When its last answer was made, by its clock (seconds since 1970).
     pub(crate) time: Option<i64>,

@@ -50,7 +50,7 @@ pub enum Error {
     Silent {
         /// How long the client waited.
         limit: Duration,
-        /// The processes of that weir that do not run, as far as visible: `the gateway (process 8) is stopped`.
+        /// Processes of that weir that do not run, of those that are visible: `the gateway (process 8) is stopped`.
         seen: Vec<Stuck>,
     },
     /// weir refuses the request; with the reason.

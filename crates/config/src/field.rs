@@ -28,7 +28,7 @@ use crate::{
 
 /// A field that one key fills.
 pub(crate) trait Field {
-    /// Takes the key's value; `None`: the key is not written and has no default. Tables are added to what is there.
+    /// Takes the key's value; `None`: the key is not written and has no default. Tables are added to the present value.
     fn set(&mut self, value: Option<Value>, row: &Row);
 
     /// The value as in weir.toml; `None`: no value.

@@ -137,5 +137,5 @@ fn at_most(servers: &Servers) -> usize {
     (each * servers.list.len()).clamp(1, MOST_AT_SERVERS)
 }
 
-/// Upper bound for the requests that a pool has at its servers, whatever their limits.
+/// Upper bound for the requests that a pool has at its servers, even if the servers' limits are higher.
 const MOST_AT_SERVERS: usize = 65_536;

@@ -354,7 +354,7 @@ impl Row {
         }
     }
 
-    /// Whether the row has an example that says more than that of its kind.
+    /// Whether the row has an example of its own, which says more than the example of its kind.
     pub(crate) fn has_example(&self) -> bool {
         !self.example.is_empty()
     }

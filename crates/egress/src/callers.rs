@@ -290,7 +290,7 @@ impl Calling {
         })
     }
 
-    /// The caller, as far as it is known now.
+    /// The caller, if it is known now.
     pub(crate) fn caller(&self) -> Caller {
         let (address, process) = match self.peer.kind {
             Kind::Unix(process) => (None, process.map(|process| process.pid)),
@@ -366,7 +366,7 @@ impl Calling {
         }
     }
 
-    /// Until when the call may last ([`clock::now`]), as far as it is known now; [`NEVER`]: nothing is known.
+    /// Until when the call may last ([`clock::now`]), by what is known now; [`NEVER`]: nothing is known.
     ///
     /// This is a little before the deadline of the request that the call belongs to, so that the script can still
     /// react: a twentieth of the time that was left when the call began, at most [`MOST_MARGIN`].

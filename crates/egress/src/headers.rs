@@ -39,7 +39,7 @@ pub(crate) struct Outbound<'a> {
 }
 
 impl Outbound<'_> {
-    /// Whether it sets this field, or one that an application may confuse with it ([`is_alike`]).
+    /// Whether weir sets this field, or a field that an application may confuse with it ([`is_alike`]).
     fn sets(&self, name: &[u8]) -> bool {
         let mut set = self.set.iter();
         set.any(|(own, _)| is_alike(name, own.as_str().as_bytes()))

@@ -84,7 +84,7 @@ impl CacheUse {
     }
 }
 
-/// The caller, as far as it is known.
+/// The caller, if it is known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Caller {
     /// `None` for a unix socket.

@@ -39,7 +39,7 @@ impl Rules {
     /// Whether a call is allowed.
     ///
     /// # Errors
-    /// [`Kind::NotAllowed`], with what nearly matched.
+    /// [`Kind::NotAllowed`], with the rule that nearly matched.
     pub(crate) fn judge(&self, target: &Target, method: &Method, who: &Who) -> Result<(), Fault> {
         let origin = &target.origin;
         let refusal = match target.form {
@@ -308,7 +308,7 @@ fn is_a_host_of_others(host: &str) -> bool {
 /// Ports that nearly always take TLS.
 const TLS_PORTS: [u16; 2] = [443, 8443];
 
-/// The caller, as far as the kernel tells.
+/// The caller, as the kernel reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Who {
     /// The pool of the calling worker, or of the worker that has started the caller.

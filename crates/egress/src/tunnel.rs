@@ -3,8 +3,9 @@
 //! Such a call cannot share a connection with others, and neither its path nor its headers can be checked: this is
 //! logged once per origin.
 //!
-//! The two directions are independent. Where one side no longer takes bytes, what it has sent before is still passed on;
-//! then both connections are closed so that a side that is still sending can read all of it ([`Ended::close`]).
+//! The two directions are independent. If one side no longer takes bytes, the bytes that it has sent before are still
+//! passed on. Then both connections are closed in such a way that a side that is still sending can read all of them
+//! ([`Ended::close`]).
 
 use std::{cell::Cell, time::Duration};
 

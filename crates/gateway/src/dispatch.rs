@@ -145,7 +145,7 @@ struct Decisions {
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// A request, with what the queue needs to know.
+/// A request, with the values for the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask<'r> {
     pub(crate) id: RequestId,
@@ -330,8 +330,8 @@ impl PoolHandle {
 
     /// Gets a worker for a request, or a place in the queue.
     ///
-    /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of
-    /// the queue with its first deadline. `wait` is filled in whatever the result is.
+    /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of the
+    /// queue with its first deadline. `wait` is filled in with every result.
     pub(crate) fn admit(&'static self, ask: &Ask<'_>, wait: &mut Option<Wait>) -> Admitted {
         let ticket = ask.ticket();
         let request = ask.id;

@@ -664,7 +664,7 @@ impl Exchange {
         }
     }
 
-    /// Delivers an answer. Before that, a body that nobody has read has to go.
+    /// Delivers an answer. An unread body of the request is discarded before.
     fn deliver(&mut self, mut answered: Answered) -> Next {
         if self.record.params.is_some() {
             self.record.status = Some(answered.0.status);

@@ -125,8 +125,8 @@ const CONDITIONS: [Name; 4] = [
     Name::IfUnmodifiedSince,
 ];
 
-/// The result of the request's conditions, and the tag that it is about if that is not the file's own. A client that has a
-/// form which `made` accepts has the file as it is now, whatever it would get this time.
+/// The result of the request's conditions, and the tag for the answer if that is not the file's own tag. If the client
+/// has a form that `made` accepts, it has the present file, even if it would get another form this time.
 fn conditions_of(
     chosen: &Representation,
     headers: &weir_http1::Fields,
@@ -262,7 +262,7 @@ fn content_range(span: Span, size: u64) -> String {
     format!("bytes {}-{}/{size}", span.start, span.end - 1)
 }
 
-/// Bytes for what is added to the headers of a file.
+/// Bytes for the headers that are added to those of a file.
 const ROOM: usize = 64;
 
 /// Sets a field to a text of our own.

@@ -126,7 +126,7 @@ pub(crate) struct Gateway {
     pub(crate) compressors: Compressors,
     /// Compressed files.
     pub(crate) kept_files: KeptFiles,
-    /// What clients of HTTP/2 have sent and nobody has read.
+    /// Bytes of HTTP/2 clients that nobody has read yet.
     pub(crate) http2_memory: weir_http::multiplex::Memory,
     /// What clients of HTTP/3 may send before it is read.
     pub(crate) http3_memory: weir_http::multiplex::Memory,

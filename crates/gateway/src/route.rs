@@ -137,8 +137,8 @@ impl Site {
         rules.guard.is_some().then_some(rules)
     }
 
-    /// The route for a path: the first one that matches the path, or the name of a script in it that has path-info
-    /// after it. So rules for `/x.php` apply to `/x.php/anything` too. If a route denies one of these names, that
+    /// The route for a path: the first route that matches the path, or that matches a script's name in the path, before
+    /// the path-info. So rules for `/x.php` apply to `/x.php/anything` too. If a route denies one of these names, that
     /// route wins.
     fn route_for(&self, method: &Method, path: &[u8]) -> Result<Option<usize>, Refusal> {
         let mut route = self.first(method, path);

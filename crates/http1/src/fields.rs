@@ -402,7 +402,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the short way takes, the long way takes as the same.
+        /// A head that the quick parser accepts has the same fields in the full parser.
         #[test]
         fn the_short_way_takes_nothing_else(
             pieces in prop::collection::vec(prop_oneof![

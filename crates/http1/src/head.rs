@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use crate::{Error, Fields, Name, decoder::ReadHead, swar};
 
-/// The limits of what a connection may send.
+/// The limits for the heads of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a head, its first line included; also of the trailers. At most 16 MiB are used.

@@ -7,7 +7,7 @@ use weir_sys::identity::Identity;
 /// From the manager to the keeper. `F`: a descriptor.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ToKeeper<F = OwnedFd> {
-    /// The first message: the user to become; `None`: the one that it has.
+    /// The first message: the user to become; `None`: the keeper stays the present user.
     Become(Option<Identity>),
     /// Read these files. Answered with [`FromKeeper::Loaded`] or [`FromKeeper::Failed`], in order.
     Load {

@@ -194,7 +194,7 @@ pub fn overflow(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     found
 }
 
-/// Whether the kernel keeps enough of what comes over UDP while weir does something else.
+/// Whether the kernel's UDP buffers are large enough for packets that arrive while weir is busy.
 pub(crate) fn udp_buffers(config: &Config, kernel: &Kernel) -> Option<Finding> {
     let listener = config.listeners.iter().find(|listener| listener.http3)?;
     let (name, granted) = (&listener.name, kernel.udp_buffer?);

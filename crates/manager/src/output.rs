@@ -56,7 +56,7 @@ pub(super) struct Outputs {
     plain: bool,
 }
 
-/// The end of what a process wrote.
+/// The last lines of a process.
 #[derive(Debug, Default)]
 pub(super) struct LastLines {
     /// The beginnings of the last lines.

@@ -56,7 +56,8 @@ pub(super) enum Loading {
     Own(&'static str),
 }
 
-/// A master does the same whoever has loaded PHP for it, so this is no reason to replace one.
+/// A master works in the same way whether a template or the master itself has loaded PHP. So this is no reason to
+/// replace a master.
 impl PartialEq for Loading {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -1,4 +1,4 @@
-//! An upgrade: a running weir starts the new program, gives it what it has, and finishes its requests beside it.
+//! An upgrade: a running weir starts the new program, hands its sockets and keys over, and finishes its own requests.
 //!
 //! ```text
 //! the old weir (successor.rs)                      the new weir (predecessor.rs)
@@ -80,7 +80,7 @@ pub(super) enum ToSuccessor {
     Tickets { keys: Vec<Vec<u8>>, due: Duration },
     /// The channel to the process that is watched from outside ([`Anchor`]).
     Anchor,
-    /// The rest, and the end of what is handed over.
+    /// The remaining items, and the end of the handover.
     Start {
         /// Operators have turned the drain for load balancers on.
         declines: bool,

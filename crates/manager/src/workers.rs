@@ -144,7 +144,7 @@ enum Kind {
     Php(Box<Php>),
 }
 
-/// The version of the PHP of a pool that has not loaded it, and whether answers may name that, as far as it is known.
+/// For a pool that has not loaded PHP yet: PHP's version, and whether answers may name it. An empty version: not known.
 fn of_cold_php(settings: &weir_config::Pool) -> (String, bool) {
     let (version, exposed) = weir_machine::php::tried();
     if version.is_empty() {

@@ -488,7 +488,7 @@ pub fn listened_on_by_others(path: &Path) -> String {
     format!("Another FPM instance seems to already listen on {path}")
 }
 
-/// PHP-FPM's text for a socket whose owner cannot be set.
+/// PHP-FPM's text if the owner of a socket cannot be set.
 pub fn cannot_give_away(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     format!(

@@ -85,7 +85,7 @@ pub struct Health {
     pub lost: u64,
     /// How long ago the last one was lost.
     pub lost_ago: Option<Duration>,
-    /// Why it cannot be written now; `None`: it can, as far as is known.
+    /// Why the log cannot be written now; `None`: no error is known.
     pub failing: Option<String>,
     /// Bytes that wait to be written.
     pub waiting: usize,

@@ -82,7 +82,7 @@ impl Bucket {
         taken.map_err(|wait| now.after(Micros(wait.div_ceil(1_000))))
     }
 
-    /// Changes the rate. Keeps the tokens, as far as they fit.
+    /// Changes the rate. Keeps the tokens, up to the new limit.
     pub fn set_rate(&mut self, now: Micros, rate: EventRate) {
         let now = nanoseconds(now);
         let missing = u128::from(self.full_at.saturating_sub(now));

@@ -217,7 +217,8 @@ impl Climb {
         (Some(next), found)
     }
 
-    /// Scripts wait for something else, and so do requests: allows a worker for each, as far as the pool leaves processors.
+    /// Scripts wait for something else, and requests wait for workers: allows a worker for each request, as long as the
+    /// pool leaves processors idle.
     fn give_each_a_worker(&mut self, now: Micros, view: &View, level: usize, most: usize) {
         let Some((at, found)) = self.processors else {
             return;

@@ -210,7 +210,7 @@ impl Overload {
         self.wakes_at = if self.is_on { Micros::ZERO } else { self.ends };
     }
 
-    /// Ends overload, whatever happened.
+    /// Ends overload in any case.
     pub(crate) fn stop(&mut self) {
         self.is_on = false;
         self.most = usize::MAX;

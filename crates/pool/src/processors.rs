@@ -44,7 +44,7 @@ pub struct Surroundings {
 /// How a pool uses the processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessorUse {
-    /// What its workers leave of its processors, per mille, whatever others do.
+    /// The part of the processors that the pool's workers leave unused, per mille. Other programs do not change it.
     pub unused: u32,
     /// How much of their time its scripts wait for something else than a processor, per mille.
     pub waiting: u32,

@@ -425,7 +425,7 @@ pub fn give(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
 /// Which file it is: device and inode.
 pub type FileId = (u64, u64);
 
-/// The identity of what `path` names, without following a link there; `None`: nothing, or it is not known.
+/// The identity of the file at `path`; a link is not followed. `None`: there is no file, or its identity is not known.
 pub fn named(path: &Path) -> Option<FileId> {
     fs::lstat(path).ok().map(|stat| id(&stat))
 }
@@ -434,8 +434,8 @@ pub(crate) fn id(stat: &Stat) -> FileId {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Removes a name if it is still that of this file. Whoever owns a folder on the way may let the path lead elsewhere at any
-/// time: the name is removed in the folder in which it was looked up. `if_empty`: not if something was written to it.
+/// Removes a name if it is still that of this file. The owner of a folder on the way can let the path lead elsewhere at
+/// any time, so the name is removed in the folder in which it was looked up. `if_empty`: only if the file is empty.
 ///
 /// # Errors
 /// As open(2), unlink(2).

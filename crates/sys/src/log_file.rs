@@ -154,7 +154,7 @@ mod tests {
 
     use rustix::fs::CWD;
 
-    /// A folder inside one of root's: /run is the only one that exists on every machine and that tests may use.
+    /// A folder inside a folder of root: only /run exists on every machine and may be used by tests.
     fn folder(mode: u32) -> Option<tempfile::TempDir> {
         if !weir_test::goes_on_as_root() {
             return None;

@@ -57,7 +57,7 @@ pub struct Spawn {
     pub processes: Option<u64>,
     /// Nice value, -20 (highest priority) to 19 (lowest). `None`: ours.
     pub priority: Option<i32>,
-    /// Allow huge pages, whatever our own setting is ([`crate::memory::use_huge_pages`]).
+    /// Allow huge pages, regardless of our own setting ([`crate::memory::use_huge_pages`]).
     pub huge_pages: bool,
     /// It goes on when the thread that starts it ends.
     pub outlives_us: bool,

@@ -109,7 +109,7 @@ impl Threads {
         Step(slot)
     }
 
-    /// Has a thread do this, whoever waits for it.
+    /// Lets a thread do this work. The caller may stop waiting for the result.
     pub(crate) fn push(&self, job: Job) {
         let mut state = lock(&self.queue.state);
         state.jobs.push_back(job);

@@ -186,8 +186,8 @@ impl Names {
         }
     }
 
-    /// Whether an address belongs to the host, as far as that is known: a kept connection to another address gets no
-    /// new calls. This counts as use of the name, and starts a lookup if one is due, but does not wait.
+    /// Whether an address belongs to the host, by the last lookup: a kept connection to another address gets no new
+    /// calls. This counts as use of the name, and starts a lookup if one is due, but does not wait.
     pub fn still(self: &Arc<Self>, host: &str, settings: &HostSettings, ip: IpAddr) -> bool {
         if host.parse::<IpAddr>().is_ok() {
             return true;

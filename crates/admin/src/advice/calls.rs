@@ -90,7 +90,7 @@ fn failing(host: &Value) -> Option<Trouble> {
     ))
 }
 
-/// The host answers, but not with what the application wants.
+/// The host answers, but with errors that the application cannot use.
 fn errors(host: &Value) -> Option<Trouble> {
     let (calls, errors) = lately(host, "server_errors");
     if is_much(errors, calls) {

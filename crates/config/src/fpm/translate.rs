@@ -722,7 +722,7 @@ fn array(values: &[&str]) -> String {
 /// The variable that says what a web server gets where a worker died or ran for too long.
 const ON_WORKER_FAILURE: &str = "WEIR_ON_WORKER_FAILURE";
 
-/// gai_strerror(3) of a name that nobody has.
+/// The text of gai_strerror(3) for an unknown name.
 const NO_NAME: &str = "Name or service not known";
 
 /// The machine does not speak that kind of addresses.

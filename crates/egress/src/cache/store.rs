@@ -119,8 +119,8 @@ impl Store {
         }
     }
 
-    /// Stores the answer to a request that was sent at `since` ([`Store::sets_out`]), in place of the one that
-    /// matched it before.
+    /// Stores the answer to a request that was sent at `since` ([`Store::sets_out`]), in place of the stored answer
+    /// that matched the request before.
     pub(super) fn keep(&mut self, question: &Question, stored: Arc<Stored>, since: u64) -> bool {
         let underway = self.underway.get(&question.key);
         if underway.is_none_or(|underway| underway.forgets != since) {

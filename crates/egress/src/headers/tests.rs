@@ -345,7 +345,8 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 proptest! {
-    /// Whatever a caller writes: nothing of the hop arrives, nothing else is lost, and what weir sets stands alone.
+    /// For all headers of callers: no field of the connection is passed on, no other field is lost, and each field that
+    /// weir sets occurs once.
     #[test]
     fn only_what_is_of_the_hop_is_lost(written in proptest::collection::vec(header(), 0..12)) {
         let written: Vec<(&str, &str)> = written.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();

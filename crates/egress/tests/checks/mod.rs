@@ -1,8 +1,8 @@
-//! Properties that hold for every call, whatever its caller sent. Unit tests check them with composed calls, `fuzz/`
-//! with found bytes.
+//! Properties of every call, with any bytes from its caller. Unit tests check them with composed calls, `fuzz/` with
+//! found bytes.
 //!
 //! The second parser is the `url` crate, which reads like browsers (WHATWG URL): it resolves dot segments, treats `\`
-//! as `/`, and reads numbers as addresses. What weir accepts must mean the same there.
+//! as `/`, and reads numbers as addresses. A URL that weir accepts must mean the same to that parser.
 
 use std::{net::IpAddr, path::Path, sync::OnceLock};
 

@@ -67,7 +67,7 @@ fn is_used(pool: &PoolHandle) -> bool {
         || pool.is_lost()
 }
 
-/// What alerts and dashboards need of a pool that nobody has used.
+/// The metrics of an unused pool that alerts and dashboards need.
 fn put_unused_pool(page: &mut Page, pool: &PoolHandle) {
     let stats = pool.stats();
     let name = [pool.settings.name.as_str()];

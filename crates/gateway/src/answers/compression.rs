@@ -162,7 +162,7 @@ pub(crate) fn begin(
 }
 
 impl Waiting {
-    /// Ready when the answer is. Whatever happens, it can be sent then.
+    /// Ready when the answer can be sent, even if the compression has failed.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -441,7 +441,7 @@ fn names_visitor(record: &Record) -> bool {
         || tls.is_some_and(|tls| tls.client.is_some())
 }
 
-/// What the client accepts, whatever `set_request_headers` has made of it.
+/// What the client itself accepts. `set_request_headers` does not change it.
 pub(crate) fn accepted(record: &Record) -> Accepted {
     let before = record.accepted();
     before.unwrap_or_else(|| Accepted::of(record.head.fields.all(Name::AcceptEncoding)))

@@ -1,7 +1,7 @@
 //! A response that is passed on as it arrives: event streams, and responses with `X-Accel-Buffering: no`.
 //!
 //! The worker's output is read when the client has room. The worker is held as long as the response lasts. A client
-//! that leaves ends the script, whatever `on_client_left` says, because otherwise nothing would end it.
+//! that leaves ends the script, even with another `on_client_left`, because otherwise nothing would end the script.
 
 use std::task::{Context, Poll};
 

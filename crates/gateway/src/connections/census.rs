@@ -192,7 +192,8 @@ impl Census {
         place.is_counted
     }
 
-    /// Asks the reactor that has what must go first to close some: the fullest network, the longest idle connection, or young ones.
+    /// Asks a reactor to close some connections: the reactor with those of the fullest network, with the longest idle
+    /// one, or with young ones.
     fn ask_for_room(&self, gateway: &Gateway, home: u16) {
         let silent = silent::count(gateway, clock::now());
         let own = sweep::longest_idle(gateway).unwrap_or(NEVER);

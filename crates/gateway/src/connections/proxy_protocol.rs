@@ -38,7 +38,7 @@ impl Ends {
         }
     }
 
-    /// The address of the client, as far as it is known.
+    /// The address of the client, if it is known.
     pub(crate) fn client(&self) -> Option<SocketAddr> {
         match self {
             Ends::Own(peer) => *peer,

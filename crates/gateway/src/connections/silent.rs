@@ -63,7 +63,8 @@ pub(crate) enum Age {
 /// What a reactor has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// The number of silent connections in the fullest network with at least one that is not young; 0: all are young.
+    /// The number of silent connections in the fullest network. Networks in which all of them are young do not count;
+    /// 0: there is no other network.
     pub(crate) fullest: usize,
     /// How many are young.
     pub(crate) young: usize,

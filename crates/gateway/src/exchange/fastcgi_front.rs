@@ -255,7 +255,7 @@ impl Stream for NoAnswer {
     }
 }
 
-/// Bodies are kept in memory as far as by default in a site (`body_memory`). The web server limits their size.
+/// Bodies are kept in memory up to the default of sites (`body_memory`). The web server limits their size.
 pub(crate) const BODY: BodyLimits = BodyLimits {
     max: u64::MAX,
     memory: 64 * 1024,

@@ -20,8 +20,8 @@ pub(super) struct Outcome {
     result: Result<Option<Unverified>, Refusal>,
 }
 
-/// Checks all that the path of a request demands of its client. If it is asked again, the request is not counted again,
-/// nor if a script has redirected it: nginx counts a request once, too.
+/// Checks all that the path of a request demands of its client. A request is counted only once, even if this is called
+/// again or a script has redirected the request. nginx does the same.
 #[cold]
 pub(super) fn check(record: &Record, found: &RouteMatch<'_, '_>) -> Outcome {
     let guards = || found.guards().chain(&found.rules.guard);

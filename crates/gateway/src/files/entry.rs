@@ -35,7 +35,7 @@ pub struct FileEntry {
     source: bool,
     /// The turn and the read after which it was found to be current.
     current_at: Cell<(u64, u64)>,
-    /// Its compressed forms in memory, as far as this entry knows them.
+    /// The compressed forms in memory that this entry knows.
     pub(crate) forms: KnownForms,
 }
 

@@ -158,7 +158,7 @@ impl Source {
         number
     }
 
-    /// Whether the client may be a worker, or has named (`named`) the one that it is.
+    /// Whether the client may be a worker, or has said which worker it is (`named`).
     pub(crate) fn may_be_worker(&self, named: u32) -> bool {
         named != 0 || self.worker.load(Relaxed) != 0 || self.may_be_found()
     }

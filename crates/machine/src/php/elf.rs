@@ -1,4 +1,5 @@
-//! The symbols of programs and shared objects (elf(5)), as far as weir-php needs them: 64-bit files of this machine.
+//! The symbols of programs and shared objects (elf(5)) that weir-php needs. Only 64-bit files for this machine are
+//! read.
 //!
 //! The files are read like bytes from outside: every offset in them is checked.
 

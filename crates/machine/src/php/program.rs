@@ -1,9 +1,10 @@
 //! The program that runs a pool's scripts, and how it is started.
 //!
-//! The manager executes php-fpm (or php-cgi, php) with `LD_PRELOAD=weir-php-API….so`, the former LD_PRELOAD in `WEIR_PHP_PRELOAD`, and the argument
-//! `--weir-php`. The object defines `__libc_start_main` and calls its own main function, which restores LD_PRELOAD, removes variable and
-//! argument, and compares PHP with the one that it was compiled for. PHP's symbols are undefined in the object: the loader binds all of
-//! them to the program's at the start (`-z now`). Without the object, PHP's own main function refuses the argument and serves nothing.
+//! The manager executes php-fpm (or php-cgi, php) with `LD_PRELOAD=weir-php-API….so`, the former LD_PRELOAD in
+//! `WEIR_PHP_PRELOAD`, and the argument `--weir-php`. The object defines `__libc_start_main` and calls its own main
+//! function, which restores LD_PRELOAD, removes variable and argument, and checks that PHP has the version for which
+//! the object was compiled. PHP's symbols are undefined in the object: the loader binds all of them to the program's at
+//! the start (`-z now`). Without the object, PHP's own main function refuses the argument and serves nothing.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -94,7 +94,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Sends the process the rest of what it needs.
+    /// Sends the process the other messages for its start.
     pub(crate) fn begin(&mut self, messages: Vec<ToGateway>) {
         if let Some(running) = &mut self.running {
             running.queue.extend(messages);

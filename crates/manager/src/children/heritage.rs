@@ -46,8 +46,8 @@ impl Logs {
         }
     }
 
-    /// Reopens each log. One that cannot be opened is reported and keeps its old file, so that a user who can break
-    /// the folder of one log does not prevent the rotation of the others.
+    /// Reopens each log. If a log cannot be opened, this is reported, and the log keeps its old file. So a user who can
+    /// break the folder of one log does not prevent the rotation of other logs.
     pub(crate) fn reopen(&mut self, config: &Config, files: &LogFiles) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut open = |key: &str, target: &LogTarget, log: &mut Option<OwnedFd>| match open_log(

@@ -12,7 +12,8 @@ use weir_sys::{
     version,
 };
 
-/// Starts one, called `name` in process lists. `with` says what it has besides. Returns its process id and our end of its channel.
+/// Starts a process, called `name` in process lists. `with` has its further settings. Returns its process id and our
+/// end of its channel.
 pub(crate) fn start(
     name: &str,
     role: &str,

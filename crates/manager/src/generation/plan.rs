@@ -247,8 +247,8 @@ fn own_identity(
     })
 }
 
-/// A user number that is not used, neither on this machine nor by these workers. `None`: all of them are used, or we
-/// may not change to any user.
+/// A user number that neither this machine nor these workers use. `None`: all numbers are used, or weir may not change
+/// to any user.
 fn user_of_nobody(of_workers: &[u32]) -> Option<u32> {
     OWN_USERS.rev().find(|user| {
         let known = identity::user_by_id(*user).ok().flatten().is_some();

@@ -14,7 +14,7 @@ use super::wire::Library;
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
     files: Vec<(PathBuf, Option<Stamp>)>,
-    /// The last look at them, and what it has shown.
+    /// The time of the last check, and its result.
     seen: Cell<Option<(Look, bool)>>,
 }
 

@@ -50,8 +50,8 @@ impl ToAnchor {
 }
 
 impl Anchor {
-    /// Makes this process the one that stays: it gets the children of weirs that end. Returns the end of the channel for
-    /// those that will be in charge, of which `main` is the first.
+    /// Makes this process the one that stays: it becomes the parent of children whose weir has ended. Returns the
+    /// channel's end for each weir that will be in charge; `main` is the first.
     ///
     /// # Errors
     /// As socketpair(2), prctl(2).

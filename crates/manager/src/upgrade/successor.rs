@@ -40,7 +40,7 @@ pub(crate) struct Successor {
     exit: Option<Exit>,
     /// Why it could not be given something.
     unsent: Option<String>,
-    /// It is given up for this reason, and has time to remove what it has made.
+    /// The new weir is given up for this reason. It has some time to remove the files that it has made.
     given_up: Option<String>,
 }
 

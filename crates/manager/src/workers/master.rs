@@ -37,7 +37,7 @@ use crate::{
     upgrade::Handed,
 };
 
-/// A pool's master, and the one that will replace it.
+/// A pool's master, and the next master, which will replace it.
 #[derive(Debug)]
 pub(super) struct Php {
     /// What the next master is started with.
@@ -138,7 +138,7 @@ pub(super) struct EarlierMaster {
     pub(super) last: Option<MasterId>,
     /// What is known of its PHP.
     pub(super) version: (String, bool),
-    /// Who loads PHP, as far as it is known.
+    /// Which process loads PHP, if that is known.
     pub(super) loader: (u32, String),
 }
 

@@ -119,8 +119,8 @@ fn kills(group: &Path) -> Option<u64> {
 pub struct Cost {
     /// One worker now, on average.
     pub now: u64,
-    /// One worker at its largest: the mean of the larger half, because a worker may need again what it has needed
-    /// once, and workers that have done little yet will grow.
+    /// The size of a large worker: the mean of the larger half. A worker may need the same memory again, and workers
+    /// that have done little yet will grow.
     pub most: u64,
 }
 

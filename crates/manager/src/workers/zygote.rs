@@ -129,7 +129,7 @@ impl Pool {
         self.quota.wanted > 0 || self.live() > 0
     }
 
-    /// Whether a worker can be started as far as a zygote is concerned: it is not booting, and not too many forks are ordered.
+    /// Whether the zygote allows another worker: it is not booting, and not too many forks are ordered.
     pub(super) fn zygote_can_fork(&self) -> bool {
         let Kind::Php(php) = &self.kind else {
             return true;

@@ -34,7 +34,7 @@ fn in_pieces(bytes: &[u8], cuts: &[usize]) -> Result<(usize, Option<Origin>), Er
     Ok((used, None))
 }
 
-/// Whatever comes before the last value, which a trusted proxy has appended, the client is the one that it names.
+/// A trusted proxy has appended the last value. The client is the one in this value, with any text before it.
 pub fn forwarded(before: &[u8], address: IpAddr) {
     let nobody = |_| false;
     let address = address.to_canonical();

@@ -159,7 +159,7 @@ fn shaped(
     value(0x30, &content, zeros)
 }
 
-/// Puts the fixed bytes of a share where TLS 1.2 has them, whatever is there.
+/// Overwrites the place where TLS 1.2 has the fixed bytes of a share.
 fn with_share(mut message: Vec<u8>, (share, _): (&[u8], usize)) -> Vec<u8> {
     message[64..64 + share.len()].copy_from_slice(share);
     message

@@ -27,7 +27,7 @@ pub struct Requests {
     pub random: bool,
 }
 
-/// When requests are sent, whatever happens to earlier ones.
+/// When requests are sent, even if earlier ones are slow or fail.
 #[derive(Debug, Clone)]
 pub enum Arrivals {
     /// This many per second, at equal distances.

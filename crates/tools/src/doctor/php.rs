@@ -57,7 +57,7 @@ impl Php {
         self.setting(LOAD).filter(|said| *said != "yes")
     }
 
-    /// The files and folders that it reads at its start, as far as it says which.
+    /// The files and folders that PHP reports to read at its start.
     fn files(&self) -> Vec<(PathBuf, Need)> {
         let named = |name: &str| self.setting(name).filter(|path| path.starts_with('/'));
         let ini = named("Loaded Configuration File").map(|path| (path.into(), Need::Read));
@@ -494,7 +494,7 @@ pub(super) fn size(text: &str) -> Option<u64> {
 /// PHP usually starts at once; on a busy machine it takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whoever waits longer is told how far it is.
+/// If the check takes longer, the progress is shown.
 const QUICK: Duration = Duration::from_secs(1);
 
 /// Pause between two checks whether it has ended.

@@ -336,7 +336,7 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
     }
 }
 
-/// Whether PHP may be started as the pool's user, as far as its files tell.
+/// Whether PHP may be started as the pool's user, by the permissions of its files.
 fn may_start(pool: &Pool, program: &Program, who: &Who, notes: &mut Notes) -> bool {
     let files = [
         (program.path.as_path(), Need::Execute),

@@ -18,7 +18,7 @@ pub(super) enum Scope {
     Condition(String),
 }
 
-/// The access rules of one scope, as far as they were read.
+/// The access rules of one scope that have been read so far.
 #[derive(Debug)]
 struct Access {
     scope: Scope,

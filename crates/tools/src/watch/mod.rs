@@ -202,7 +202,7 @@ impl Screen {
     }
 }
 
-/// Restores the terminal, whatever the end is.
+/// Restores the terminal, however the program ends.
 impl Drop for Screen {
     fn drop(&mut self) {
         if self.terminal {

@@ -71,7 +71,7 @@ pub struct Row {
     pub new_drops: Option<u64>,
     /// The user who created it.
     pub uid: Option<u32>,
-    /// The processes that have it open, as far as visible.
+    /// The visible processes that have the socket open.
     pub processes: Vec<Process>,
 }
 

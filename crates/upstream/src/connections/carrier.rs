@@ -225,8 +225,8 @@ impl<B: RequestBody> Drop for Carrier<B> {
 /// A request without an answer.
 pub struct Unanswered {
     pub fault: Fault,
-    /// The origin has not begun to process it, and has done nothing wrong: it can be repeated at once, whatever its
-    /// method.
+    /// The origin has not begun to process the request, and has made no mistake. The request can be repeated at once,
+    /// with any method.
     pub not_begun: bool,
 }
 

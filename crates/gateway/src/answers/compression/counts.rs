@@ -64,7 +64,7 @@ pub(crate) struct CodingCounts {
     pub(crate) answers: u64,
     /// Bytes before compression.
     pub(crate) original: u64,
-    /// Bytes after compression, as far as they were sent.
+    /// Bytes after compression that were sent.
     pub(crate) sent: u64,
 }
 

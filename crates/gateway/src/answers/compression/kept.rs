@@ -67,7 +67,7 @@ pub(crate) struct Kept {
     used: Arc<AtomicUsize>,
 }
 
-/// Compressed forms of an open file, by coding, as far as they are known and still in memory.
+/// Compressed forms of an open file, by coding: those that are known and still in memory.
 #[derive(Debug, Default)]
 pub(crate) struct KnownForms(RefCell<[Weak<Kept>; 3]>);
 

@@ -54,7 +54,7 @@ pub(super) struct Source {
     pub(super) counted: Rc<Cell<u64>>,
 }
 
-/// The encoder of one answer, with what it needs.
+/// The encoder of one answer, with its input and output.
 #[derive(Debug)]
 struct Session {
     encoder: Encoder,

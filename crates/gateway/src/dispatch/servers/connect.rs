@@ -20,7 +20,8 @@ pub(crate) struct ServerChoice<'t> {
     pub(crate) key: Option<u64>,
     /// Servers that have failed this request.
     pub(crate) tried: &'t [ServerId],
-    /// The request gets a new connection: on a kept one that the server is about to close, it could be lost.
+    /// The request gets a new connection. On a kept connection, which the server may close at this moment, it could be
+    /// lost.
     pub(crate) certain: bool,
 }
 

@@ -45,7 +45,7 @@ struct Known {
 pub(crate) struct Learner {
     /// The script ([`script`]).
     pub(crate) script: u64,
-    /// Whether the request has a session, as far as is known.
+    /// Whether the request has a session, as the cookies suggest.
     pub(crate) has_session: bool,
 }
 

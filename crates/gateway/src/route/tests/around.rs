@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// Every rule that names a script holds for what a client may write behind the name.
+/// Every rule for a script also applies if a client appends something to the script's name.
 #[test]
 fn path_info_is_no_way_around_a_rule() {
     let site = Fixture::with(

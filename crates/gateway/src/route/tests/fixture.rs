@@ -111,7 +111,7 @@ impl Fixture {
         site
     }
 
-    /// With nothing known, again with what is known then, and on a thread that may wait.
+    /// First with an empty cache, then with the filled cache, and then on a thread that may wait.
     pub(super) fn both_ways<'r>(
         &self,
         found: &RouteMatch<'r, '_>,

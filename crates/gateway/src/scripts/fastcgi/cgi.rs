@@ -362,7 +362,7 @@ const CHARSET: &[u8] = b"x-accel-charset";
 /// Room for the lines of a usual head, bytes.
 const USUAL: usize = 256;
 
-/// Bytes for what the gateway adds to a script's headers.
+/// Bytes for the headers that the gateway adds to a script's headers.
 const ROOM: usize = 64;
 
 #[cfg(test)]

@@ -587,7 +587,7 @@ impl Orders {
     }
 }
 
-/// Keeps what the bucket has, as far as it fits.
+/// Keeps the bucket's tokens, up to the new limit.
 fn set_rate(bucket: &mut Option<Bucket>, rate: Rate, now: Micros) {
     let rate = EventRate::new(rate.interval(), u64::from(rate.burst) + 1);
     match bucket {

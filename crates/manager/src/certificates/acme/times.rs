@@ -60,7 +60,7 @@ pub(super) const AGAIN: Duration = Duration::from_secs(2);
 /// The authority may refuse a certificate so often
 pub(super) const MOST_REFUSED: usize = 4;
 
-/// in this time, whatever is restarted and reloaded (seconds). Let's Encrypt allows five times an hour.
+/// in this time, even if weir is restarted or reloaded (seconds). Let's Encrypt allows five times an hour.
 pub(super) const REFUSED_SPAN: i64 = 3600;
 
 /// The pause after an authority was not reached for the first time, and before a look at what another node does.

@@ -90,8 +90,8 @@ impl Wanted {
         now >= self.renew_at
     }
 
-    /// Reads what became of the last orders, also of those of other nodes. Each time that is written is later than the one before,
-    /// whatever the clocks of nodes say.
+    /// Reads the results of the last orders, including the orders of other nodes. Each written time is later than the
+    /// previous one, even if the clocks of nodes differ.
     pub(super) fn read_state(&mut self) {
         if let Some(state) = State::read(&self.chain)
             && state.at >= self.state.at
@@ -116,8 +116,8 @@ impl Wanted {
         };
     }
 
-    /// How long to wait because the last certificate was just made: it is taken as it is. One that is gone is ordered again at once,
-    /// and so is one that the authority wants replaced, but not again and again.
+    /// How long to wait because the last certificate is new: a new certificate is not replaced. If its files are gone,
+    /// or the authority wants it replaced, a new one is ordered at once, but not again and again.
     fn rest(&self, now: i64) -> i64 {
         let State { made, early, .. } = self.state;
         // The authority may want one of its certificates replaced at once, and has told this node or another one. Otherwise it
