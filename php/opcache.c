@@ -340,7 +340,7 @@ bool opcache_waits(void)
 
 /* ---- the lock ---- */
 
-/* Names of the file: in PHP 8.2, and where it has no place in a folder. */
+/* Names of the file in PHP 8.2: in a folder, and as a memory file. */
 static const char *const LOCKS[] = {"/.ZendSem.", "/memfd:opcache_lock"};
 
 /* The byte that each process locks for reading while it runs a script (mem_usage in OPcache's source). */

@@ -104,7 +104,7 @@ impl Application {
             .map(
                 |(name, value)| match name.eq_ignore_ascii_case("set-cookie") {
                     true => format!("{name}: {}", self.normalised_cookie(value)),
-                    // Of a page with a session: the time of the answer.
+                    // The response time of a page with a session.
                     false if name.eq_ignore_ascii_case("expires") => format!("{name}: …"),
                     false => format!("{name}: {value}"),
                 },

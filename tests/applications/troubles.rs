@@ -103,7 +103,7 @@ fn workers_that_are_all_stuck_are_told_with_their_script_and_make_it_not_ready()
     );
     assert!(shown.contains("running 2 now, the oldest for"), "{shown}");
 
-    // The trouble is over as soon as one of them ends.
+    // The problem is over as soon as one of the requests ends.
     fs::write(weir.root().join("gate"), "").expect("a file");
     wait_until("it is ready", || weir.admin_get("/readyz").0 == 200);
     wait_until("nothing is wrong", || troubles(&weir).is_empty());

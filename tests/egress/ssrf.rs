@@ -668,7 +668,7 @@ fn a_request_that_is_hidden_in_a_body_reaches_no_origin() {
     let hidden = "GET /admin HTTP/1.1\r\nHost: narrow.test\r\n\r\n";
     let length = format!("Content-Length: {}\r\n", hidden.len() + 5);
     let headers = [
-        // What is body according to the length is, for hyper, the end of a chunked body followed by another request.
+        // By the length, these bytes are the body. For hyper they are the end of a chunked body, and another request.
         format!("{length}Transfer-Encoding: chunked\r\n"),
         format!("Transfer-Encoding: chunked\r\n{length}"),
         format!(

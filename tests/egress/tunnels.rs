@@ -32,7 +32,7 @@ fn the_last_bytes_of_an_origin_arrive_though_the_caller_is_still_sending() {
     origin.write_all(&answer).expect("room for all of it");
     origin.shutdown(Shutdown::Write).expect("an end");
     let (local, remote) = ends(&origin);
-    // Nothing that comes now can take it back.
+    // Later bytes cannot undo this.
     wait_until("weir's kernel has the answer", || {
         is_received(local, remote)
     });
@@ -73,7 +73,7 @@ fn the_last_bytes_of_a_caller_arrive_though_the_origin_is_still_sending() {
         let _ = origin.write_all(&[b'x'; 1024]);
         socket(remote, local).is_none()
     });
-    // weir discards what nobody takes, and goes on with the request, of which the origin has read nothing yet.
+    // weir discards bytes that nobody reads, and goes on with the request. The origin has read nothing of it yet.
     let (local, remote) = ends(&origin);
     for _ in 0..4 {
         let _ = origin.write_all(&[b'x'; 1024]);

@@ -110,7 +110,7 @@ fn a_script_of_php_fpm_is_finished_whose_client_has_left() {
     let weir = setup.pool(&fpm.pool(1)).start();
     drop(ask(&weir, "a", ""));
     expect_left(&weir, &target(&weir, "a", ""));
-    // Its place is not free before that.
+    // The place of the request is not free before that.
     let mut next = weir.client();
     next.send("GET /pid.php HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(next.quiet_for(Duration::from_millis(200)));

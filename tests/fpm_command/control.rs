@@ -75,7 +75,7 @@ const CASES: &[Case] = &[
         stops: false,
         after: 0,
     },
-    // It ends them at once, whatever the time is.
+    // This signal ends the workers at once, regardless of the time limit.
     Case {
         timeout: 55,
         script: WAITS,
@@ -85,7 +85,7 @@ const CASES: &[Case] = &[
         stops: true,
         after: 0,
     },
-    // One that ignores the signal is killed when the time is over, and a second later.
+    // A worker that ignores the signal is killed a second after the time is over.
     Case {
         timeout: 2,
         script: STAYS,

@@ -196,7 +196,7 @@ fn spare_servers_are_counted_as_php_fpm_counts_them() {
         }
         assert_eq!(pool.processes(), 5);
         pool.go();
-        // One is too many. It stays in the numbers until the next second after its end.
+        // There is one idle worker too many. It stays in the numbers until the next second after its end.
         let seen = pool.shows(4, 0);
         assert_eq!(pool.processes(), 4);
         assert_eq!(seen.last().unwrap().1.most_active, 1, "{weir} {seen:?}");
@@ -281,7 +281,7 @@ fn children_on_demand_are_counted_as_php_fpm_counts_them() {
         pool.shows(1, 0);
         assert_eq!(pool.numbers().reached, 0, "{weir}");
         pool.ask(1);
-        // One more comes, and there are already as many as allowed.
+        // One more request comes, and there are already as many workers as allowed.
         pool.send(1);
         pool.until("it is reached", |now| now.reached == 1);
         pool.go();

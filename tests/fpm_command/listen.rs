@@ -306,7 +306,7 @@ fn queue_shown(weir: bool, listen: &str, waiting: u64) -> [Vec<String>; 2] {
     let first = ask();
     wait_until("it runs", || number("active processes") == 1);
     let others: Vec<_> = (0..waiting).map(|_| ask()).collect();
-    // Both look at the queue once a second.
+    // Both programs check the queue once a second.
     let begun = number("start since");
     wait_until("both have looked", || number("start since") >= begun + 3);
     let while_they_wait = lines();

@@ -165,7 +165,7 @@ fn the_processes_of_the_start_are_there_when_it_is_ready() {
             15,
         ),
         ("", "pm = ondemand", 0),
-        // Those that cannot be started are not waited for.
+        // weir does not wait for workers that cannot be started.
         ("process.max = 3", "pm.max_children = 20", 3),
     ] {
         let [fpm, weir] =

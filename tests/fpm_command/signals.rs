@@ -309,7 +309,7 @@ fn usr2_takes_the_configuration_again_and_starts_php_anew() {
         wait_until("the new configuration holds", || {
             ask(&place, "who.php").ends_with(" after")
         });
-        // Also without a change: people reload to empty OPcache.
+        // This happens without a change, too: people reload to empty OPcache.
         let before = ask(&place, "who.php");
         running.signal(Signal::USR2);
         running.wait_for_logs("ready to handle connections", 3);

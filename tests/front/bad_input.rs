@@ -642,7 +642,7 @@ fn descriptors_used_up() {
     let weir = setup.under(&["prlimit", "--nofile=100:100"]).start();
     weir.get("/text.txt").expect(200);
     let idle: Vec<Client> = (0..200).map(|_| weir.client()).collect();
-    // Those that have asked nothing make room for one that asks.
+    // Connections without a request make room for a connection with a request.
     let mut client = weir.client();
     client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     let status = client.response().status;

@@ -172,6 +172,6 @@ fn answers_of_one_connection_are_each_sent_at_their_bandwidth() {
         }
     }
     assert!(first == file && second == file);
-    // Neither waits for the end of the other.
+    // Neither answer waits for the end of the other.
     assert!(other_at_first_end > Some(0), "{other_at_first_end:?}");
 }

@@ -402,7 +402,7 @@ fn a_file_is_compressed_once_and_has_a_tag_of_its_own() {
             let whole = with("Range", "bytes=5-9", &[("If-Range", &own)]).expect(200);
             assert_eq!(coding(&whole), Some(accept));
         }
-        // Who cannot read it does not have it.
+        // A client that cannot read this coding has no such copy.
         let other = [
             ("Accept-Encoding", "gzip"),
             ("If-None-Match", &*format!("\"{tag}-br\"")),
@@ -485,7 +485,7 @@ fn files_that_a_script_hands_out_and_error_pages_are_compressed_too() {
     let response = ask(&weir, "/run.php?X-A:1", &accept);
     assert_eq!(coding(&response), Some("gzip"));
     assert!(decoded(&weir, "/run.php?X-A:1", "br") == page(20_000));
-    // What the script says of the bytes and of their use comes first.
+    // The script's own headers about the bytes and their use come first.
     for said in [
         "Content-Encoding:x-own",
         "Cache-Control:no-transform",

@@ -43,7 +43,7 @@ fn at_the_limit_the_connection_that_is_idle_for_longest_is_closed_for_a_newcomer
     for client in [0, 2] {
         idle[client].send(GET).response().expect(200);
     }
-    // Also idle connections that have freed all the memory they can: weir does that when they have been idle for a second.
+    // This includes connections that have been idle for a second: weir has freed as much of their memory as possible.
     std::thread::sleep(Duration::from_millis(1500));
     weir.client().send(GET).response().expect(200);
     weir.wait_for_error(&["max_connections (3)", "idle longest"]);
@@ -227,7 +227,8 @@ fn a_reader_that_stops_is_cut_off_however_steady_it_was() {
     client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut stream = client.stream();
     let mut piece = vec![0; 20_000];
-    // It is steady for longer than the limit. A machine that is busy for that long may cut it off here already.
+    // The connection sends steadily for longer than the limit. On a machine that is busy for that long, it may be
+    // closed here already.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) && stream.read(&mut piece).is_ok_and(|n| n > 0) {
         std::thread::sleep(Duration::from_millis(100));

@@ -308,7 +308,7 @@ fn what_a_site_shows_or_hides_by_mistake_is_told_by_check_and_at_the_start() {
     for fact in facts {
         assert_eq!(text.matches(fact).count(), 1, "{fact}: {text}");
     }
-    // What the file grants is in the proposal, before what it denies.
+    // In the proposal, the file's rules that allow come before its rules that deny.
     let (_, lib) = text.split_once("lib/.htaccess").expect("the other file");
     let granted = lib.find("style").expect("a route for the file");
     assert!(

@@ -541,7 +541,7 @@ fn a_request_behind_the_last_one_resets_nothing() {
         let request = format!("GET /large.bin HTTP/1.1\r\nHost: a\r\n{last}\r\n");
         client.write_all(request.as_bytes()).expect("a request");
         client.read_exact(&mut [0]).expect("an answer");
-        // weir sends, and reads nothing: the kernel keeps this.
+        // While weir sends, it reads nothing. The kernel keeps this request.
         client.write_all(request.as_bytes()).expect("another one");
         let mut rest = Vec::new();
         let read = client.read_to_end(&mut rest);

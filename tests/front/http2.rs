@@ -164,7 +164,7 @@ fn a_file_that_becomes_shorter_ends_its_stream_alone() {
     file.set_len(100_000).unwrap();
     client.allow(0, 3_000_000).allow(1, 3_000_000);
     let answer = client.answer(1);
-    // What was not sent when the end was found is dropped with the stream.
+    // Bytes that were not sent before the end was found are dropped with the stream.
     assert!(got + answer.body.len() <= 100_000, "{}", answer.body.len());
     assert_eq!(answer.reset, Some(INTERNAL_ERROR));
     client.get(3, "/text.txt", &[]);

@@ -43,7 +43,7 @@ fn expect_end(weir: &Weir, attack: &Attack) {
 
 #[test]
 fn floods_end_their_connection_name_the_option_and_run_no_script() {
-    // Of the lines about connections only so many are written in ten seconds: each weir gets a few.
+    // The number of log lines about connections in ten seconds is limited, so each weir gets a few connections.
     for attacks in attacks().chunks(7) {
         let setup = Setup::new()
             .file("text.txt", "a text\n")

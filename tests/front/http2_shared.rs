@@ -260,7 +260,7 @@ fn a_visitor_of_a_proxy_who_resets_too_much_is_refused_alone() {
 
 #[test]
 fn what_runs_is_answered_when_a_connection_has_reset_too_much() {
-    // A proxy that is not trusted, or a client of its own: nobody says whose the requests are.
+    // A proxy that is not trusted, or a client itself: nobody tells which client sent a request.
     let (_responder, weir, gate) = site("", "http2_max_resets = 20");
     let mut client = Http2::connect(weir.address(), &[]);
     client.head(1, &usual("POST", "/run.php"), false);
@@ -275,7 +275,7 @@ fn what_runs_is_answered_when_a_connection_has_reset_too_much() {
     let end = client.expect(GOAWAY);
     assert_eq!(end.error(), Some(ENHANCE_YOUR_CALM));
     weir.wait_for_error(&["http2_max_resets"]);
-    // What comes now is not served, and that is said: the last stream is before it.
+    // Streams that come now are not served. GOAWAY says so: its last stream is an earlier one.
     client.get(stream, "/text.txt?late", &[]);
     let last = u32::from_be_bytes(end.payload[..4].try_into().expect("four bytes"));
     assert!((45..stream).contains(&last), "{last}");

@@ -260,7 +260,7 @@ fn addresses_rates_and_passwords_must_all_be_right() {
     get(&denied, "/a.txt", "ada", "one").expect(403);
     drop(denied);
     let limited = protected(&users).site("rate = \"3/h\"").start();
-    // Also the first one, which has to be verified, counts once.
+    // The first request, whose password must be verified, also counts once.
     for _ in 0..3 {
         get(&limited, "/a.txt", "ada", "one").expect(200);
     }

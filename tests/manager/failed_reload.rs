@@ -194,7 +194,7 @@ fn whatever_makes_a_reload_or_an_upgrade_fail_nothing_changes_that_others_see() 
             assert!(said.contains(word), "{what}, {way}: {said}");
             let log = weir.path("new-error.log");
             if way == "upgrade" && fs::metadata(&log).is_ok_and(|about| about.len() > 0) {
-                // What the new weir had to say stays.
+                // The messages of the new weir are still there.
                 fs::remove_file(&log).unwrap();
             }
             assert_eq!(visible(&weir), seen, "{what}, {way}");

@@ -423,7 +423,8 @@ fn the_gateway_has_no_descriptor_that_it_was_not_given() {
         .into_iter()
         .filter(|pid| *pid != weir.gateway().pid);
     for worker in workers {
-        // Its listening socket, its output twice, and the connection. Until it has become another program, it has the manager's.
+        // The worker has its listening socket, two outputs, and the connection. Before it executes its program, it has
+        // the manager's descriptors.
         wait_until("a worker has two sockets at most", || {
             let files = opened(worker).into_iter();
             let sockets = files.filter(|file| file.to_string_lossy().starts_with("socket:"));

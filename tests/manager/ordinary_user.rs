@@ -77,7 +77,7 @@ fn as_root_gateway_and_workers_are_ordinary_users() {
     }
     let weir = cgi_site().start();
     assert_ne!(number(&answer_of_pid(&weir), "uid"), 0);
-    // One that was forked just now is not yet what it will be.
+    // A process that was forked just now has not executed its program yet.
     let is_root = |pid: u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
@@ -90,7 +90,7 @@ fn as_root_gateway_and_workers_are_ordinary_users() {
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
     let manager = fs::read_to_string(format!("/proc/{}/status", weir.pid())).unwrap();
-    // One thread that acts, and one that writes the error log.
+    // The manager has one thread for its work, and one for the error log.
     assert!(manager.contains("Threads:\t2\n"), "{manager}");
 }
 

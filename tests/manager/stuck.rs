@@ -34,7 +34,7 @@ fn a_gateway_that_is_stopped_is_noticed_and_replaced() {
     // Longer than a busy machine makes a process wait.
     let weir = watched("4s").start();
     let first = weir.gateway().pid;
-    // weir does not take a waiting gateway or a working one for dead, within a time longer than its limit.
+    // A gateway that waits or works is not replaced, even after more than the limit.
     weir.get_until("/slow.php", |answer| answer.text() == "slow done");
     std::thread::sleep(Duration::from_millis(4_500));
     assert_eq!(weir.gateway().pid, first);
@@ -282,7 +282,7 @@ fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
         let (_, status) = ask(&weir, &["status"]);
         status.contains("processes of weir because memory ran out")
     });
-    // A worker that was killed by hand does not count as one of them.
+    // A worker that was killed by hand does not count as killed for lack of memory.
     let worker = pid(&weir);
     signal(worker, Signal::KILL);
     weir.log_line("worker died: SIGKILL");

@@ -109,7 +109,7 @@ fn a_signal_to_all_processes_of_the_service_still_lets_requests_finish() {
     wait_until("the slow script runs", || {
         site.path("root/started").exists()
     });
-    // It comes twice to the weir in charge: from us, and from the process that was started.
+    // The weir in charge gets the signal twice: from the test, and from the process that was started.
     signal(main, Signal::TERM);
     weir.signal(Signal::TERM);
     assert_eq!(slow.response().expect(200).text(), "slow done");
@@ -219,7 +219,7 @@ fn a_new_weir_that_does_not_come_up_in_time_is_ended_and_what_it_said_is_told() 
     let bin = weir.path("bin");
     break_weir(&bin, "#!/bin/sh\necho wait >&2\nexec sleep 100\n");
     expect_refused(&weir, "hangs", &["within 2s", "upgrade_timeout", "wait"]);
-    // What it prints does not keep the old one from its other work, or from giving the new one up.
+    // The new weir's output does not keep the old weir from its other work, or from giving the new one up.
     break_weir(&bin, "#!/bin/sh\nexec yes 'a line without end' >&2\n");
     let words = ["within 2s", "a line without end"];
     expect_refused(&weir, "prints without end", &words);
@@ -282,7 +282,7 @@ fn only_one_upgrade_at_a_time_and_a_stop_ends_it() {
         code == Some(70) && said.contains("already under way"),
         "{said}"
     );
-    // It serves meanwhile, and a stop does not wait for the new one.
+    // The old weir serves meanwhile, and a stop does not wait for the new one.
     pid(&weir);
     weir.stop();
     let output = first.wait_with_output().unwrap();

@@ -160,7 +160,7 @@ fn a_reload_during_an_upgrade_is_the_new_ones_and_a_second_upgrade_is_refused() 
         let bin = weir.path("bin");
         fs::hard_link(bin.join("real"), bin.join("again")).expect("a link");
         fs::rename(bin.join("again"), bin.join("weir")).expect("rename");
-        // What the reload reads is the new one's matter.
+        // The new weir handles the reload.
         let file = weir.path("weir.toml");
         let text = fs::read_to_string(&file).expect("weir.toml");
         fs::write(&file, format!("{text}\n[pool.more]\nruntime = \"command\"\ncommand = [\"php-cgi\"]\nmax_children = 1\n"))
@@ -300,7 +300,7 @@ fn a_new_weir_that_is_killed_at_any_moment_before_it_is_in_charge_changes_nothin
         "{killed} of {rounds} were killed before they were in charge, {whole} before they had a gateway"
     );
     assert!(whole > 0);
-    // One that is left alone takes over.
+    // A new weir whose old weir is gone takes over.
     let (code, said) = end(begin(&weir, "upgrade"));
     assert_eq!(code, Some(0), "{said}");
     assert_ne!(expect_one_in_charge(&weir), weir.pid());

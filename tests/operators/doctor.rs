@@ -363,7 +363,7 @@ fn the_socket_by_which_workers_call_is_looked_at() {
     let us = format!("process {} is listening", std::process::id());
     assert_eq!(find("break", &["own.sock", &us]), Some(1));
     drop(other);
-    // One that its weir has left, or uses, stands in nobody's way.
+    // A socket that a weir has left behind, or uses, is no problem.
     find("ok", &["own.sock", "can create it"]);
     fs::remove_file(&socket).expect("rm");
     let weir = named.admin().start();

@@ -110,7 +110,7 @@ fn what_drivers_expect_of_a_worker_is_there() {
     for _ in 0..3 {
         let answer = post(&weir, "/input", "text/plain", b" body").expect(200);
         assert_eq!(answer.text(), "true body");
-        // Credentials that nobody has checked name nobody.
+        // REMOTE_USER is not set from credentials that nobody has checked.
         let asked = [("Authorization", "Basic a2V2aW46cGFzc3dvcmQ=")];
         let answer = weir.request("GET", "/server", &asked, b"").expect(200);
         assert_eq!(answer.text(), r#"["","",null]"#);
@@ -478,7 +478,7 @@ fn files_that_are_made_while_a_process_lives_are_kept_by_opcache() {
         text(&weir, &format!("/make?n={n}"));
         assert_eq!(text(&weir, "/use"), format!("{n} true"));
     }
-    // One that has just changed is protected, as in any process, but not for ever.
+    // A file that has just changed is protected, as in any process, but only for a while.
     text(&weir, "/new");
     assert_eq!(text(&weir, "/use"), "3 false");
     weir.get_until("/use", |answer| answer.text() == "3 true");

@@ -239,7 +239,7 @@ fn workers_have_no_descriptor_more_than_those_that_boot_for_themselves() {
     let open = |zygote: bool| {
         let lines = format!("max_children = 2\nworker_zygote = {zygote}\n");
         let weir = counting(&lines, "", "").start();
-        // Not the first: it has nobody beside it.
+        // The first worker does not count: there is no other worker beside it.
         process::signal(number(&weir, "/pid"), Signal::KILL);
         weir.get_until("/open", |answer| answer.status == 200)
             .text()

@@ -101,7 +101,7 @@ fn what_a_script_says_after_its_answer_is_in_the_error_log() {
     for (name, _, words) in LATE {
         let url = format!("/{name}.php?a=b");
         assert_eq!(weir.get(&url).expect(200).text(), "early", "{name}");
-        // PHP's stream of that name is the process's own: nobody knows of which request its bytes are.
+        // PHP's stream with this name belongs to the process: nobody knows which request wrote its bytes.
         let place = match *name {
             "stderr" => format!("worker={worker}"),
             _ => format!("url=\"{url}\""),

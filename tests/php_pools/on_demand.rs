@@ -94,7 +94,7 @@ fn pools_that_are_asked_load_php_before_those_that_only_start() {
         "pm = \"static\"\nmax_children = 1\nphp_load = \"own\"\n",
     )
     .start();
-    // It is the first of the configuration, and nevertheless the last if nobody asks.
+    // The pool is the first in the configuration, but the last one to be started if it gets no request.
     pid(&weir);
     let loaded = masters(&weir).len();
     assert!(loaded < 31, "all were loaded before it");
@@ -222,7 +222,7 @@ fn a_pool_with_auto_has_no_process_while_nobody_asks_if_it_says_so() {
     pid(&weir);
     none_runs(&weir);
     pid(&weir);
-    // While somebody asks, there are as many as `start_servers`.
+    // While there are requests, there are at least `start_servers` workers.
     wait_until("two workers are there", || {
         pid(&weir);
         workers(&weir).len() >= 2

@@ -104,7 +104,7 @@ fn pools_of_several_users_share_a_load_and_have_no_right_of_the_process_that_loa
         let line = fs::read_to_string(format!("/proc/{}/cmdline", master.pid)).unwrap();
         assert!(line.starts_with("weir-php: pool "), "{line}");
     }
-    // Its rights lie ready, and none is in force.
+    // The template's capabilities are permitted, but none is effective.
     assert_eq!(field(template.pid, "CapEff:"), "0000000000000000");
     assert!(descendants(template.pid).is_empty());
 }

@@ -305,14 +305,14 @@ fn a_script_does_not_start_unless_its_whole_request_has_come() {
                     assert_eq!(worker.answer().body(), "", "{about}, {at}");
                     worker.hang_up();
                 } else {
-                    // It can still write an answer, and must not.
+                    // The worker could still write an answer, but must not.
                     worker.end_writing();
                     assert_eq!(worker.next(), None, "{about}, {at}");
                 }
                 assert_eq!(master.end_of(&worker), End::Code(0), "{about}, {at}");
                 assert!(!site.path("started").exists(), "{about}, {at}");
             }
-            // It is not the size of a piece that decides.
+            // The size of a piece makes no difference.
             asked.write(&whole[..whole.len() - 1]);
             asked.write(&whole[whole.len() - 1..]);
             assert_eq!(asked.answer().body(), answer, "{about}");

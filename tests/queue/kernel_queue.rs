@@ -472,7 +472,7 @@ fn with_agent(pool: &str) -> (Weir, SocketAddr) {
     let agent = free_address();
     let weir = Setup::new()
         .file("index.php", "")
-        // Whoever follows the agent may need longer than usual to learn of a drain.
+        // A balancer that uses the agent check may need longer than usual to learn of a drain.
         .server("shutdown_timeout = \"120s\"")
         .pool(pool)
         .more(&format!(

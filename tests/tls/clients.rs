@@ -178,7 +178,7 @@ fn a_connection_without_the_sites_certificate_does_not_reach_it_under_its_name()
         &["-H", "Host: main.test"],
     );
     assert_eq!(got.status, 421);
-    // Neither does one that named no host in its handshake.
+    // A client that named no host in its handshake is refused, too.
     let got = curl(
         &weir,
         &authority,

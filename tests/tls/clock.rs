@@ -86,7 +86,7 @@ fn a_clock_that_is_wrong_or_jumps_has_no_certificate_ordered_again() {
     let first = fs::read(&chain).expect("a chain");
     weir.wait_for_error(&["the clock of this machine must be wrong", "ahead of"]);
     let same = |what: &str| assert!(fs::read(&chain).expect("a chain") == first, "{what}");
-    // It is looked at again after five seconds.
+    // The certificate is checked again after five seconds.
     sleep(Duration::from_secs(7));
     same("100 days ahead");
     for (round, days) in (1..).zip([-100, 0, 1_000]) {

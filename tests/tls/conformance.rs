@@ -79,7 +79,8 @@ fn testssl_finds_nothing_above_low() {
     assert!(found.len() > 100, "{text}");
     let is_bad = |one: &&Value| {
         let severity = one["severity"].as_str().unwrap_or_default();
-        // Of the certificate itself, which is of the tests: it is for 30 days, and nobody lists what was revoked.
+        // Findings about the certificate itself, which the tests have made: it is valid for 30 days, and has no
+        // revocation list.
         let of_certificate = (one["id"].as_str()).is_some_and(|id| id.starts_with("cert_"));
         matches!(severity, "MEDIUM" | "HIGH" | "CRITICAL") && !of_certificate
     };
@@ -102,6 +103,6 @@ fn h3i_finds_nothing() {
     eprintln!("{said}");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{errors}");
-    // Of all its requests for a script one is whole.
+    // Only one of its requests for a script is complete.
     assert_eq!(responder.uris().len(), 1);
 }

@@ -130,7 +130,7 @@ fn links_that_are_turned_to_other_files_count_as_changed() {
     let tls = Tls::new();
     let one = another(&tls, "one.test");
     let folder = tls.setup.folder().to_owned();
-    // As certbot has them: live/ has links to the files of the last renewal.
+    // The folders are as certbot makes them: live/ has links to the files of the last renewal.
     for kind in ["pem", "key"] {
         let (link, first) = (
             folder.join(format!("main.{kind}")),

@@ -173,7 +173,7 @@ fn load_http3(weir: &Weir, client: &Http3Client, seen: &Seen) {
             };
             match http3.end_request(exchange) {
                 Ok(answer) if answer.body == b"main\n" => seen.answered.fetch_add(1, Relaxed),
-                // It was not begun, so that it may be sent again (RFC 9114 §4.1.1).
+                // weir has not begun to process the request, so the client may send it again (RFC 9114 §4.1.1).
                 Err(error) if error.contains("H3_REQUEST_REJECTED") => break,
                 other => {
                     eprintln!("{other:?}");

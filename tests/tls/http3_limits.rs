@@ -72,7 +72,7 @@ fn datagrams_in_somebodys_name_take_no_places_of_his() {
     kept.iter_mut().for_each(serves);
     let error = client.connect(weir.address(), "main.test").err().unwrap();
     assert!(error.contains("refused to accept"), "{error}");
-    // Nor do they take the last places of all: who comes then must show himself first.
+    // Nor do they take the last places: then new clients must first prove their address.
     lies(40);
     kept.pop().expect("a connection").close();
     wait_until("a place is free again", || {
@@ -339,7 +339,7 @@ fn a_worker_that_dies_costs_its_own_request_only() {
     };
     let (waits, nothing, begun) = (begin("waits"), begin("nothing"), begin("begun"));
     assert_eq!(http3.end_request(nothing).unwrap().status, 502);
-    // What was begun is reset, so that it does not look complete.
+    // Answers that have begun are reset, so that they do not look complete.
     let error = http3.end_request(begun).unwrap_err();
     assert!(error.contains("H3_INTERNAL_ERROR"), "{error}");
     gate.open();

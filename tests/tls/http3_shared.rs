@@ -110,7 +110,7 @@ fn a_visitor_of_a_proxy_who_gives_up_too_much_is_refused_alone() {
 
 #[test]
 fn what_runs_is_answered_when_a_connection_has_given_up_too_much() {
-    // A proxy that is not trusted, or a client of its own: nobody says whose the requests are.
+    // A proxy that is not trusted, or a client itself: nobody tells which client sent a request.
     let (_responder, weir, mut http3, gate) = site("");
     let first = run(&weir, &mut http3, "192.0.2.1", 1);
     let second = run(&weir, &mut http3, "192.0.2.2", 2);

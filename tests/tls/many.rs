@@ -119,7 +119,7 @@ fn the_first_message_of_a_handshake_may_be_long_but_not_endless() {
     let first_byte = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(weir.address()).expect("a connection");
         stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
-        // What is refused is not read whole.
+        // A refused file is not read to its end.
         let _ = stream.write_all(bytes);
         let mut byte = [0];
         match stream.read_exact(&mut byte) {

@@ -221,7 +221,7 @@ fn a_trusted_proxy_may_pass_on_requests_for_any_site() {
                 let got = (got.status, got.text());
                 assert_eq!(got, (200, expected), "{trusted} {words:?}");
             }
-            // What the proxy itself asks for counts as before.
+            // Requests of the proxy itself count as before.
             let words = [version, "-H", "Host: other.test"];
             let got = curl(&weir, &authority, "main.test", "/", &words);
             assert_eq!(got.status, 421, "{trusted} {version}");

@@ -339,7 +339,7 @@ fn a_thousand_invented_names_grow_nothing_and_do_not_hold_up_others() {
     let handshakes: Vec<TcpStream> = (0..1000)
         .map(|number| hello(weir.address(), &format!("{number}.invented.example")))
         .collect();
-    // Those that have a certificate are served meanwhile.
+    // Names that have a certificate are served meanwhile.
     assert_eq!(got(&weir, &root, name, "/"), "public\n");
     let limit = 50 + 10 * begin.elapsed().as_secs() as usize + 12;
     let asked = application.asked.lock().expect("a lock").len();
@@ -551,7 +551,7 @@ fn two_nodes_make_one_order_for_a_name() {
         }
     });
     assert_eq!(orders(&pebble), 1);
-    // One that the other node has got is used without a question.
+    // A certificate that the other node has got is used without a new order.
     let before = application.asked("b.customer.example");
     assert_eq!(got(&weirs[0], &root, "b.customer.example", "/"), "public\n");
     assert_eq!(got(&weirs[1], &root, "b.customer.example", "/"), "public\n");

@@ -1,10 +1,11 @@
 //! docs/tutorial.md and docs/backup.md: the files of the pages, served as the pages say, with Pebble in the place of Let's Encrypt.
-//! Addresses, users and folders are those of the test.
+//! Addresses, users and folders are those of the test. It prints times, for the page.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Instant;
 
 use tempfile::TempDir;
 use weir_test::pebble::{Habits, Pebble};
@@ -102,13 +103,16 @@ impl Tutorial {
 fn the_tutorial_ends_with_a_page_over_https() {
     let mut tutorial = Tutorial::new();
     tutorial.setup.write_config(&tutorial.toml);
+    let began = Instant::now();
     let output = tutorial.weir("check");
+    println!("step 3, weir check: {:.1?}", began.elapsed());
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "ok\n",
         "{output:?}"
     );
     tutorial.pebble.come();
+    let began = Instant::now();
     let weir = tutorial.start();
     let root = tutorial.pebble.root();
     let page = block("tutorial.md", "text", "Hello from");
@@ -117,6 +121,10 @@ fn the_tutorial_ends_with_a_page_over_https() {
         let port = format!(":{}", weir.address().port());
         got(&weir, &root, "shop.example", "/").replace(&port, "") == page
     });
+    println!(
+        "steps 4 and 5, until the page is there: {:.1?}",
+        began.elapsed()
+    );
     let output = Command::new("curl")
         .args(["-sS", "-I", "--resolve"])
         .arg(format!(

@@ -47,7 +47,7 @@ fn any_name(written: &[u8]) -> Result<Cow<'_, [u8]>, BadHost> {
     Ok(Cow::Borrowed(name))
 }
 
-/// Digits, none of them too many: an empty port is the usual one (RFC 3986 §3.2.3).
+/// Only digits, and not too many. An empty port means the usual port (RFC 3986 §3.2.3).
 fn is_port(digits: &[u8]) -> bool {
     let more = |port: u32, digit: &u8| match digit {
         b'0'..=b'9' => Some(port * 10 + u32::from(digit - b'0')).filter(|port| *port <= 65_535),

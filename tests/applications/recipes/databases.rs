@@ -225,7 +225,7 @@ fn icinga_web_as_the_page_sets_it_up() {
     let page = login_page(&mut other);
     login(&mut other, &page, "berta", "river").expect(302);
 
-    // What is beside `public` is not there; without the right, pages are not either.
+    // Files beside `public` do not exist for clients. Without permission, pages do not exist either.
     for path in ["/../schema/mysql.schema.sql", "/..%2fapplication/views"] {
         assert!(other.get(path).status >= 400, "{path}");
     }

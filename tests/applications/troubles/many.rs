@@ -64,7 +64,7 @@ fn many_pools_are_a_table_that_sorts_and_searches() {
          search.dispatchEvent(new Event('input', { bubbles: true }))",
     );
     assert_eq!(browser.run(rows), 1);
-    // What was chosen stays while the page updates.
+    // The chosen rows stay chosen while the page updates.
     browser.run("window.was = document.getElementById('facts').textContent");
     browser.wait_until("document.getElementById('facts').textContent !== was");
     assert_eq!(browser.run(first), "customer23");

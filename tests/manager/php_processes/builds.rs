@@ -117,7 +117,7 @@ fn a_weir_php_of_another_version_is_refused_by_name_also_with_the_same_protocol(
     assert!(said.contains("weir upgrade"), "{said}");
     let (fine, said) = says(&weir, "check", &site);
     assert!(!fine && said.contains(&both), "{said}");
-    // It changes while weir runs: the pool goes on with the one that it has.
+    // The file changes while weir runs. The pool goes on with the file that it has loaded.
     fs::copy(php_object(), &php).unwrap();
     let running = site.program(&weir).admin().start();
     write_program(&php, &of_version(&php_object(), "0.0.7"));

@@ -187,7 +187,7 @@ fn nobody_reads_weirs_environment_in_a_master_and_agents_may_change_it() {
         ask("clears", "/look.php"),
         format!(r#"[0,0,0,0,0,0,0,0,"own","by the agent",{preloaded}]"#)
     );
-    // What the agent sets in a master counts, as in PHP-FPM.
+    // Variables that the agent sets in a master count, as in PHP-FPM.
     assert_eq!(
         ask("passes", "/look.php"),
         format!(

@@ -96,7 +96,7 @@ fn an_upgrade_compiles_the_scripts_that_the_earlier_weir_had_in_opcache() {
     (0..20).for_each(|n| old_script(&script(n), &format!("<?php echo 'n', {n};")));
     let weir = site.start();
     (0..20).for_each(|n| drop(weir.get(&format!("/n{n}.php")).expect(200)));
-    // Each time from the one before, which has run none of them.
+    // Each master gets the list from the previous one, which has run none of the scripts.
     for _ in 0..2 {
         let before = weir.get("/who.php");
         let output = weir.command(&["upgrade"]).output().unwrap();

@@ -1,4 +1,4 @@
-//! Whole answers, on files made for it.
+//! Complete answers, for files that the tests make.
 
 use std::{
     fs,

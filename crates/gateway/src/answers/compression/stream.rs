@@ -1,7 +1,7 @@
 //! A body that is compressed while it is sent.
 //!
-//! Short pieces are compressed where they are; others on the threads of [`super::threads`], one piece at a time. When the
-//! source has nothing more for now, everything that came is flushed, so that the client has it at once.
+//! Short pieces are compressed on the reactor, longer ones on the threads of [`super::threads`], one piece at a time.
+//! When the source has nothing more for now, everything that came is flushed, so that the client has it at once.
 
 use std::{
     cell::Cell,
