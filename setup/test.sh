@@ -29,7 +29,7 @@ alone() {
     fpm_command) echo service_manager:: ;;
     front) echo reactors::a_second_reactor reactors::a_reload ;;
     manager) echo stuck:: ;;
-    php_pools) echo own_calls:: ;;
+    php_pools) echo self_calls:: ;;
     tls) echo http3_checks::aioquic_gets_right_answers ;;
     esac
 }

@@ -27,15 +27,15 @@ use tokio_rustls::{
 #[derive(Clone)]
 pub(crate) struct Client {
     connector: TlsConnector,
-    heard: Heard,
+    heard: SharedNotes,
 }
 
 /// What an authority has said beside its answers.
-pub(crate) type Heard = Arc<Mutex<Said>>;
+pub(crate) type SharedNotes = Arc<Mutex<AuthorityNotes>>;
 
-/// See [`Heard`].
+/// See [`SharedNotes`].
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct AuthorityNotes {
     /// The authority's domains for records of dns-persist-01, the preferred domain first.
     pub(crate) issuers: Vec<String>,
     /// When its last answer was made, by its clock (seconds since 1970).
@@ -44,7 +44,7 @@ pub(crate) struct Said {
 
 impl Client {
     /// A client that trusts these certificates (PEM), or what the machine trusts.
-    pub(crate) fn new(ca: Option<&str>, heard: &Heard) -> Result<Client, String> {
+    pub(crate) fn new(ca: Option<&str>, heard: &SharedNotes) -> Result<Client, String> {
         let mut roots = RootCertStore::empty();
         match ca {
             Some(text) => {

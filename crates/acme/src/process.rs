@@ -30,7 +30,7 @@ use weir_sys::{
 
 use crate::{
     ask::ask,
-    http::{Client, Heard},
+    http::{Client, SharedNotes},
     messages::{AcmeOrder, ChallengeAnswer, FromAcme, Proof, ToAcme, receive, send},
 };
 
@@ -101,7 +101,7 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
         .build()
         .map_err(|error| error.to_string())?;
     let control = control.try_clone().map_err(|error| error.to_string())?;
-    let desk = Rc::new(Desk {
+    let context = Rc::new(OrderContext {
         control,
         authority: RefCell::new(None),
         waiting: RefCell::default(),
@@ -125,51 +125,51 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                         ca,
                         kept: RefCell::new(account),
                         account: Mutex::new(None),
-                        heard: Heard::default(),
+                        heard: SharedNotes::default(),
                     };
-                    *desk.authority.borrow_mut() = Some(Rc::new(authority));
+                    *context.authority.borrow_mut() = Some(Rc::new(authority));
                 }
                 ToAcme::Ask { number, url, limit } => {
-                    let desk = desk.clone();
+                    let context = context.clone();
                     tokio::task::spawn_local(async move {
                         let status = ask(&url, Duration::from_millis(limit)).await;
-                        desk.tell(&FromAcme::Answered { number, status });
+                        context.tell(&FromAcme::Answered { number, status });
                     });
                 }
                 ToAcme::Order(order) => {
-                    let desk = desk.clone();
-                    tokio::task::spawn_local(async move { desk.get(order).await });
+                    let context = context.clone();
+                    tokio::task::spawn_local(async move { context.get(order).await });
                 }
                 ToAcme::ChangeKey => {
-                    let desk = desk.clone();
+                    let context = context.clone();
                     tokio::task::spawn_local(async move {
-                        desk.tell(&match desk.change_key().await {
+                        context.tell(&match context.change_key().await {
                             Ok(kept) => FromAcme::Account(kept),
                             Err(failure) => FromAcme::KeyNotChanged(failure.message),
                         });
                     });
                 }
                 ToAcme::WhenToRenew { number, known_by } => {
-                    let desk = desk.clone();
+                    let context = context.clone();
                     tokio::task::spawn_local(async move {
                         // An authority that does not name a time is not asked again soon.
-                        let message = desk.when_to_renew(number, known_by).await;
-                        desk.tell_time();
+                        let message = context.when_to_renew(number, known_by).await;
+                        context.tell_time();
                         if let Ok(message) = message {
-                            desk.tell(&message);
+                            context.tell(&message);
                         }
                     });
                 }
                 ToAcme::Time => {
-                    let desk = desk.clone();
+                    let context = context.clone();
                     tokio::task::spawn_local(async move {
-                        if desk.ask_time().await.is_err() || !desk.tell_time() {
-                            desk.tell(&FromAcme::Time(None));
+                        if context.ask_time().await.is_err() || !context.tell_time() {
+                            context.tell(&FromAcme::Time(None));
                         }
                     });
                 }
-                ToAcme::Placed(number) => desk.placed(number, Ok(())),
-                ToAcme::NotPlaced { number, cause } => desk.placed(number, Err(cause)),
+                ToAcme::Placed(number) => context.placed(number, Ok(())),
+                ToAcme::NotPlaced { number, cause } => context.placed(number, Err(cause)),
             }
         }
         Ok(())
@@ -177,7 +177,7 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
 }
 
 /// What all orders share.
-struct Desk {
+struct OrderContext {
     control: OwnedFd,
     authority: RefCell<Option<Rc<Authority>>>,
     /// Challenges whose answers are not in place yet.
@@ -195,7 +195,7 @@ struct Authority {
     /// The account that the manager has.
     kept: RefCell<Option<String>>,
     account: Mutex<Option<Account>>,
-    heard: Heard,
+    heard: SharedNotes,
 }
 
 /// Why there is no certificate.
@@ -252,7 +252,7 @@ macro_rules! patiently {
     }};
 }
 
-impl Desk {
+impl OrderContext {
     fn tell(&self, message: &FromAcme) {
         // Without a manager this process ends.
         let _ = send(self.control.as_fd(), message, true);

@@ -200,8 +200,8 @@ pub enum ToGateway<F = OwnedFd> {
         worker: u32,
         /// Its process id.
         pid: u32,
-        /// The generation of its pool ([`PoolsReady`](Self::PoolsReady)).
-        generation: u32,
+        /// The number of its pool's start ([`PoolsReady`](Self::PoolsReady)).
+        start_number: u32,
         /// It has had a connection before, so a new gateway does not know how many requests it has processed.
         used: bool,
         /// A connected, non-blocking stream that the worker has accepted.
@@ -228,11 +228,11 @@ pub enum ToGateway<F = OwnedFd> {
         /// Why, for the log.
         message: String,
     },
-    /// Workers of these pools can be requested; they belong to this generation. Workers of earlier generations are
+    /// Workers of these pools can be requested; they belong to this start of the pool. Workers of earlier starts are
     /// replaced: for each new worker an old one is withdrawn, either an idle one, or a busy one after its request.
     PoolsReady {
         /// Counts up from 1.
-        generation: u32,
+        start_number: u32,
         /// The version of their PHP: `8.2.29`; empty if they do not run weir's PHP.
         version: String,
         /// `expose_php`: whether answers name the version.
@@ -435,7 +435,7 @@ pub enum ToManager {
         /// The request, for the log.
         request: WorkerRequest,
     },
-    /// More workers of a pool are needed. There are never more than `max_children` of a generation.
+    /// More workers of a pool are needed. There are never more than `max_children` of one start of the pool.
     StartWorkers {
         /// Index into `Config::pools`.
         pool: u16,

@@ -216,11 +216,11 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             text
         }),
         (numbers(), any::<u32>(), any::<bool>(), any::<u8>()).prop_map(
-            |((pool, worker, pid), generation, used, connection)| ToGateway::Worker {
+            |((pool, worker, pid), start_number, used, connection)| ToGateway::Worker {
                 pool,
                 worker,
                 pid,
-                generation,
+                start_number,
                 used,
                 connection,
             }
@@ -242,8 +242,8 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             prop::collection::vec(any::<u16>(), 0..4)
         )
             .prop_map(
-                |(generation, version, exposed, pools)| ToGateway::PoolsReady {
-                    generation,
+                |(start_number, version, exposed, pools)| ToGateway::PoolsReady {
+                    start_number,
                     version,
                     exposed,
                     pools,

@@ -16,7 +16,7 @@ use std::{
 use http::{Method, StatusCode, Version};
 use weir_http::{self as carrier, Fields, Head, RequestState, Tunnel};
 use weir_http1::Name;
-use weir_interfaces::own_call::Ticket;
+use weir_interfaces::self_call::Ticket;
 use weir_observe::clock;
 use weir_pool::{Failure, Sent};
 use weir_upstream::HostCounters;
@@ -25,7 +25,7 @@ use super::{
     Egress,
     body::{BodyTimeouts, Guarded, ResponseBody},
     cache::{Answered as Revalidated, Cache, CacheRequest, Lookup},
-    callers::{Calling, Peer},
+    callers::{ActiveCall, Peer},
     compress::{self, Wish},
     connections::{Answered, Carrier, Unanswered},
     fault::{Fault, Kind},
@@ -118,7 +118,7 @@ fn target_of(head: &Head, rules: &Rules) -> Result<Target, Fault> {
 
 async fn steps(
     egress: &Arc<Egress>,
-    calling: &Calling,
+    calling: &ActiveCall,
     state: &Rc<RequestState>,
     request: carrier::Request,
     running: &mut RunningCall,
@@ -212,7 +212,7 @@ async fn steps(
 /// They do not.
 async fn ask_rules(
     egress: &Egress,
-    calling: &Calling,
+    calling: &ActiveCall,
     target: &Target,
     method: &Method,
 ) -> Result<Arc<Host>, Fault> {
@@ -228,19 +228,19 @@ async fn ask_rules(
 }
 
 /// The time limits of a call. The limit of the caller's own request may be removed during the call; until the answer
-/// begins, [`Calling::over`] enforces it from outside.
+/// begins, [`ActiveCall::over`] enforces it from outside.
 struct Limits<'a> {
     /// [`clock::now`].
     deadline: u64,
     /// The client for the queue: clients take turns if calls wait.
     client: u64,
-    calling: &'a Calling,
+    calling: &'a ActiveCall,
     /// State of the caller's request: its steps are polled when a time limit is reached.
     state: &'a RequestState,
 }
 
 impl Limits<'_> {
-    fn new<'a>(host: &Host, calling: &'a Calling, state: &'a RequestState) -> Limits<'a> {
+    fn new<'a>(host: &Host, calling: &'a ActiveCall, state: &'a RequestState) -> Limits<'a> {
         Limits {
             deadline: clock::deadline(host.settings.timeout),
             client: calling.client(),
@@ -314,7 +314,12 @@ async fn look(
 }
 
 /// The request for the origin: the caller's request without hop-by-hop headers.
-fn prepare(calling: &Calling, host: &Host, mut head: Box<Head>, target: Target) -> OriginRequest {
+fn prepare(
+    calling: &ActiveCall,
+    host: &Host,
+    mut head: Box<Head>,
+    target: Target,
+) -> OriginRequest {
     let outbound = host.outbound(calling.address().map(|address| address.ip()));
     let request = OriginRequest {
         fields: headers::to_origin(&head.fields, &outbound),
@@ -508,7 +513,7 @@ impl Exchange<'_> {
         running.record.connection = Some(carrier.connection());
         // A site of this weir must know that a worker of this weir waits for the answer.
         let address = carrier.connection().address;
-        let ticket = limits.calling.own_call(&host.origin.host, address).await;
+        let ticket = limits.calling.self_call(&host.origin.host, address).await;
         let progress = upload.progress();
         let ticket = ticket.as_ref().and_then(Ticket::value);
         let outgoing = Outgoing::new(&self.request, upload, host, ticket);

@@ -26,8 +26,8 @@ use std::{
 
 use weir_control::CallSource;
 use weir_interfaces::{
-    own_call::Ticket,
-    sidecar::{WorkerNow, Workers},
+    egress::{WorkerNow, Workers},
+    self_call::Ticket,
 };
 use weir_observe::clock::{self, NEVER};
 use weir_pool::{Bucket, EventRate, Micros};
@@ -64,7 +64,7 @@ pub(crate) struct Peer {
 }
 
 /// A call, and the known data of its caller.
-pub(crate) struct Calling {
+pub(crate) struct ActiveCall {
     peer: Arc<Peer>,
     /// The worker, and its request when the call was tied to it.
     worker: Mutex<Option<(u32, WorkerNow)>>,
@@ -183,8 +183,8 @@ impl Peer {
     }
 
     /// A call has begun on this connection.
-    pub(crate) fn calls(self: &Arc<Peer>) -> Calling {
-        let calling = Calling {
+    pub(crate) fn calls(self: &Arc<Peer>) -> ActiveCall {
+        let calling = ActiveCall {
             peer: self.clone(),
             worker: Mutex::new(None),
             since: clock::now(),
@@ -266,7 +266,7 @@ impl Peer {
     }
 }
 
-impl Calling {
+impl ActiveCall {
     /// Whether the call needs the token, if there is one.
     pub(crate) fn needs_token(&self) -> bool {
         self.peer.needs_token
@@ -334,7 +334,7 @@ impl Calling {
 
     /// For a call to a site of this weir: a ticket that identifies its worker there, as long as it
     /// exists. `None`: it is not such a call, or no worker makes it.
-    pub(crate) async fn own_call(&self, host: &str, address: SocketAddr) -> Option<Ticket> {
+    pub(crate) async fn self_call(&self, host: &str, address: SocketAddr) -> Option<Ticket> {
         if !self.peer.callers.workers.serves(host, address) {
             return None;
         }

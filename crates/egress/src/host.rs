@@ -70,7 +70,7 @@ struct Trouble {
 
 impl HostState for Host {
     fn now(&self) -> HostNow {
-        let connections = self.connections.census();
+        let connections = self.connections.counts();
         let calls = self.limiter.view();
         let now = Micros(clock::now());
         let state = self.trouble().breaker.state(now);

@@ -16,7 +16,7 @@
 //!
 //! It runs on its own threads in the gateway's process, so that slow scripts and slow origins do not affect each
 //! other. It does not use the gateway's modules; what it must know about workers comes through
-//! [`weir_interfaces::sidecar::Workers`].
+//! [`weir_interfaces::egress::Workers`].
 #![forbid(unsafe_code)]
 
 mod body;
@@ -69,7 +69,7 @@ use self::{
     status::View,
 };
 use weir_control::EgressGiven;
-use weir_interfaces::sidecar::{Beside, EgressView};
+use weir_interfaces::egress::{EgressContext, EgressView};
 use weir_net::Drain;
 use weir_observe::pulse::{Pulse, Thread};
 use weir_upstream::{connections, dial, fault, limiter, origin, resolver::Resolver, tls};
@@ -105,7 +105,7 @@ pub fn start(
     given: EgressGiven,
     resolver: Resolver,
     cores: usize,
-    beside: Beside,
+    beside: EgressContext,
 ) -> Result<Arc<dyn EgressView>, String> {
     let settings = Arc::new(settings);
     let figures = Figures::new(settings.max_hosts);

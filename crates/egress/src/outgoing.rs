@@ -8,7 +8,7 @@ use http::{
 use http_body::Body;
 use weir_http::Fields;
 use weir_http1::Name;
-use weir_interfaces::own_call;
+use weir_interfaces::self_call;
 use weir_upstream::h1;
 
 use super::{
@@ -23,12 +23,12 @@ pub(crate) struct Outgoing<'r> {
     request: &'r OriginRequest,
     upload: Upload,
     host: &'r Host,
-    /// The value of [`own_call::HEADER`], and the fields with it.
+    /// The value of [`self_call::HEADER`], and the fields with it.
     ticket: Option<(HeaderValue, Fields)>,
 }
 
 impl Outgoing<'_> {
-    /// `ticket`: the value of [`own_call::HEADER`].
+    /// `ticket`: the value of [`self_call::HEADER`].
     pub(crate) fn new<'r>(
         request: &'r OriginRequest,
         upload: Upload,
@@ -37,7 +37,7 @@ impl Outgoing<'_> {
     ) -> Outgoing<'r> {
         let ticket = ticket.map(|ticket| {
             let mut fields = request.fields.copy(64);
-            fields.push_read(own_call::HEADER.as_str(), ticket.as_bytes());
+            fields.push_read(self_call::HEADER.as_str(), ticket.as_bytes());
             (ticket, fields)
         });
         Outgoing {
@@ -80,7 +80,7 @@ impl connections::Outgoing for Outgoing<'_> {
             }
         }
         if let Some((ticket, _)) = self.ticket {
-            headers.insert(own_call::HEADER, ticket);
+            headers.insert(self_call::HEADER, ticket);
         }
         let method = &self.request.method;
         if let Some(length) = self.upload.size_hint().exact() {

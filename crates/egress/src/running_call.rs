@@ -9,7 +9,7 @@ use weir_upstream::HostCounters;
 use super::{
     Egress,
     body::BodyEnd,
-    callers::Calling,
+    callers::ActiveCall,
     fault::{Fault, Kind},
     host::Host,
     message::Reply,
@@ -22,7 +22,7 @@ use super::{
 /// What is known of a call. It is boxed, because it is moved often.
 pub(crate) struct RunningCall {
     egress: Arc<Egress>,
-    calling: Arc<Calling>,
+    calling: Arc<ActiveCall>,
     pub(crate) host: Option<Arc<Host>>,
     /// The pool whose worker calls, if it is known from the beginning.
     pool: Option<Arc<str>>,
@@ -37,7 +37,7 @@ impl RunningCall {
     /// The head of the call has arrived.
     pub(crate) fn begin(
         egress: &Arc<Egress>,
-        calling: &Arc<Calling>,
+        calling: &Arc<ActiveCall>,
         method: &Method,
     ) -> Box<RunningCall> {
         Box::new(RunningCall {

@@ -79,12 +79,12 @@ impl AdminData for View {
             "not_ready": gateway.readiness().err(),
             "uptime": seconds_since(gateway.started),
             "connections": {
-                "now": gateway.census.count(),
+                "now": gateway.connections.count(),
                 "max": gateway.config.server.max_connections,
-                "idle": gateway.census.idle(),
+                "idle": gateway.connections.idle(),
                 "max_per_address": gateway.config.server.max_connections_per_address,
-                "limit_reached": gateway.census.at_limit(),
-                "closed_for_others": gateway.census.closed_for_others(),
+                "limit_reached": gateway.connections.at_limit(),
+                "closed_for_others": gateway.connections.closed_for_others(),
             },
             "tls": gateway.tls.as_ref().map(|server| {
                 let [full, resumed, failed] = server.counts.get();
@@ -224,7 +224,7 @@ impl View {
                 Protocol::AgentCheck(agent) => ("agent-check", of_pool(&agent.pool)),
                 Protocol::FastCgi(fastcgi) => ("fastcgi", of_pool(&fastcgi.pool)),
             };
-            let counts = self.0.census.of_listener(index);
+            let counts = self.0.connections.of_listener(index);
             json!({
                 "name": listener.name,
                 "address": listener.address.to_string(),
@@ -268,7 +268,7 @@ fn pool_status(
         "pm": status.pm,
         "state": if pool.is_lost() { "down" } else { "up" },
         "down_because": pool.down_because(),
-        "generation": pool.generation(),
+        "generation": pool.start_number(),
         "zygote": zygote(pool),
         "php_load": php_load(pool),
         // Over the last ten seconds: the mean number of busy workers, and its share of the maximum.
@@ -386,7 +386,7 @@ fn workers(pool: &PoolHandle, stats: &Stats, status: &PoolStatus) -> Value {
         "crashed": figures.as_ref().map_or(0, |figures| figures.crashed),
         "started": figures.as_ref().map_or(0, |figures| figures.spawned),
         "could_not_start": figures.as_ref().map_or(0, |figures| figures.failed),
-        "beyond_for_own_calls": pool.own_calls().0,
+        "beyond_for_own_calls": pool.self_calls().0,
         "short_of_memory": figures.as_ref().is_some_and(|figures| figures.pressure),
     })
 }
@@ -396,7 +396,7 @@ fn queue(pool: &PoolHandle, stats: &Stats, seconds_per_second: f64) -> Value {
     let settings = &pool.settings.queue;
     json!({
         "waiting": stats.waiting,
-        "waiting_own_calls": pool.own_calls_waiting(),
+        "waiting_own_calls": pool.self_calls_waiting(),
         "waiting_for_turns": pool.waiting_for_turns(),
         "session_scripts": pool.session_scripts(),
         "max": settings.max_queue,
@@ -425,7 +425,7 @@ fn requests(pool: &PoolHandle, stats: &Stats, slow: u64, left_running: u64) -> V
         "finished": stats.finished,
         "refused": stats.shed() + pool.refused_crashing(),
         "refused_crashing": pool.refused_crashing(),
-        "refused_self_call": pool.own_calls().1,
+        "refused_self_call": pool.self_calls().1,
         "refused_queue_full": stats.shed_queue_full,
         "refused_queue_timeout": stats.shed_queue_timeout,
         "refused_no_worker": stats.shed_no_worker,

@@ -17,9 +17,9 @@ mod cancels;
 mod lease;
 mod loops;
 mod numbers;
-mod own;
 mod refusals;
 mod scaling;
+mod self_calls;
 mod servers;
 mod stats;
 mod suspects;
@@ -71,7 +71,7 @@ use weir_observe::{clock, pool_log::Cost, scoreboard::Score};
 use weir_upstream::driver::{Driver, Receiver};
 
 use crate::{
-    scripts::{fastcgi::connection::WorkerConn, own_calls::Candidate},
+    scripts::{fastcgi::connection::WorkerConn, self_calls::PendingLookup},
     tally::Tally,
 };
 
@@ -112,7 +112,7 @@ pub(crate) struct PoolHandle {
     zygote: Mutex<(u32, String)>,
     /// See [`Self::load`].
     load: Mutex<(u32, String)>,
-    own: own::Own,
+    self_calls: self_calls::SelfCalls,
     turns: turns::Turns,
     sessions: sessions::Sessions,
     insight: insight::Insight,
@@ -191,7 +191,7 @@ pub(crate) struct NewWorker {
     /// The manager's number for the process.
     pub(crate) number: u32,
     pub(crate) pid: u32,
-    pub(crate) generation: u32,
+    pub(crate) start_number: u32,
     /// The process has had a connection before.
     pub(crate) used: bool,
 }
@@ -235,7 +235,7 @@ struct Slot {
     /// The manager's number for the process; `None` if there is no process.
     process: Option<u32>,
     pid: u32,
-    generation: u32,
+    start_number: u32,
     /// When the process arrived ([`clock::now`]).
     since: u64,
     /// How many requests the process has been given.
@@ -319,7 +319,7 @@ impl PoolHandle {
             php: Mutex::default(),
             zygote: Mutex::default(),
             load: Mutex::default(),
-            own: own::Own::default(),
+            self_calls: self_calls::SelfCalls::default(),
             turns: turns::Turns::default(),
             sessions: sessions::Sessions::default(),
             insight: insight::Insight::default(),
@@ -429,7 +429,7 @@ impl PoolHandle {
             if let Some(next) = state.pool.worker_up(now, id, 0) {
                 state.grant(self, next, effects);
             }
-            let outdated = |scaling: &Scaling| scaling.is_outdated(worker.generation);
+            let outdated = |scaling: &Scaling| scaling.is_outdated(worker.start_number);
             if state.scaling.as_ref().is_some_and(outdated) {
                 state.pool.outdate(now, id);
             }
@@ -564,10 +564,10 @@ impl PoolHandle {
         self.state().scaling.as_ref().map(Scaling::figures)
     }
 
-    /// The generation of new workers; 0 before the first, and if others run the workers.
-    pub(crate) fn generation(&self) -> u32 {
+    /// The number of the pool's present start; 0 before the first, and if others run the workers.
+    pub(crate) fn start_number(&self) -> u32 {
         let state = self.state();
-        state.scaling.as_ref().map_or(0, Scaling::generation)
+        state.scaling.as_ref().map_or(0, Scaling::start_number)
     }
 
     /// Whether there is no worker and none is expected, or no server is up.
@@ -688,7 +688,7 @@ impl State {
             self.slots[index] = Slot {
                 process: Some(worker.number),
                 pid: worker.pid,
-                generation: worker.generation,
+                start_number: worker.start_number,
                 requests: match worker.used && pool.ends_by_itself {
                     true => u64::MAX,
                     false => 0,
@@ -746,14 +746,14 @@ impl QueuePlace {
         &mut self,
         cx: &mut Context<'_>,
         wait: &mut Option<Wait>,
-        caller: Option<&Candidate>,
+        caller: Option<&PendingLookup>,
     ) -> Poll<Result<Lease, ShedReason>> {
         let (lease, stuck) = loop {
             match &mut self.state {
                 Place::Waits(receiver) => match Pin::new(receiver).poll(cx) {
                     Poll::Ready(lease) => break (lease, false),
                     Poll::Pending => {
-                        let Some(call) = caller.and_then(Candidate::call) else {
+                        let Some(call) = caller.and_then(PendingLookup::call) else {
                             return Poll::Pending;
                         };
                         if let Place::Waits(receiver) = self.leave() {

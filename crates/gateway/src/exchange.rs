@@ -48,7 +48,7 @@ use std::{
 use http::StatusCode;
 use weir_http::{Answer, Begun, Head, Reply, Request, RequestBody};
 use weir_http1::Name;
-use weir_interfaces::own_call;
+use weir_interfaces::self_call;
 use weir_pool::ShedReason;
 
 use crate::{
@@ -185,10 +185,10 @@ fn record(
     conn: &Conn,
     (mut head, started): (Box<Head>, u64),
 ) -> Box<Record> {
-    let word = own_call::HEADER;
+    let word = self_call::HEADER;
     let word = word.as_str().as_bytes();
     let said = head.fields.get_other(word);
-    let named = said.and_then(own_call::worker_of);
+    let named = said.and_then(self_call::worker_of);
     if said.is_some() {
         head.fields.remove(word);
     }

@@ -16,7 +16,7 @@
 //!
 //! The modules in the order of this way: [`connections`] and the reactors they live on; [`exchange`], the steps; [`access`], who may
 //! use a site; [`route`], what a path means; [`files`]; [`scripts`], the request to a script, and `scripts/fastcgi`, its worker's
-//! connection; [`dispatch`], which worker it gets; [`answers`], what changes or delays an answer; [`record`], its log line. Beside
+//! connection; [`dispatch`], which worker it gets; [`answers`], what changes or delays an answer; [`record`], its log line. EgressContext
 //! it: [`admin`], what operators see, and [`control`], the manager's messages and the end.
 //!
 //! There is one reactor (a thread with a runtime of its own) per thread. How many run may follow the load (`connections/reactors`). All
@@ -60,7 +60,7 @@ use weir_control::{
 use weir_http::Timeouts;
 use weir_interfaces::{
     admin::{Serve, Task},
-    sidecar::{self, Beside, EgressView},
+    egress::{self, EgressContext, EgressView},
 };
 use weir_net::{Drain, start_thread};
 use weir_observe::{
@@ -84,7 +84,8 @@ use self::{
     admin::{View, agent_check, metrics},
     answers::compression::{self, Compressors, KeptFiles},
     connections::{
-        accept, census::Census, handover, quic, reactors::Reactors, serve, sweep, tls_settings,
+        accept, handover, limits::ConnectionLimits, quic, reactors::Reactors, serve, sweep,
+        tls_settings,
     },
     control::{
         drain::{self, Flag},
@@ -93,12 +94,12 @@ use self::{
     dispatch::{PoolHandle, PoolParts},
     route::{Reach, Router},
     scripts::{
-        own_calls::{
+        params,
+        policy::Policy,
+        self_calls::{
             self,
             callers::{AtWork, Owners},
         },
-        params,
-        policy::Policy,
         spool::SpoolSpace,
         uploads,
     },
@@ -132,7 +133,7 @@ pub(crate) struct Gateway {
     pub(crate) http3_memory: weir_http::multiplex::Memory,
     /// Compressed answers since the start.
     pub(crate) compression_counts: compression::Counts,
-    pub(crate) census: Census,
+    pub(crate) connections: ConnectionLimits,
     /// How many requests clients have sent; `None`: no site has a `rate`.
     pub(crate) rates: Option<Rates>,
     /// Counts of finished requests.
@@ -153,9 +154,9 @@ pub(crate) struct Gateway {
     pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
     /// Takes idle connections when this gateway drains.
-    pub(crate) next: handover::Next,
+    pub(crate) next: handover::NextGateway,
     /// Idle connections of gateways before this one.
-    taking: handover::Taking,
+    taking: handover::PreviousGateways,
     /// Set when the gateway ends and cuts running requests.
     pub(crate) cut: Drain,
     /// An operator has asked to drain this weir: it is not ready, and keeps no connections open.
@@ -165,7 +166,7 @@ pub(crate) struct Gateway {
     started: SystemTime,
     actions: OperatorActions,
     owners: Owners,
-    own_calls: own_calls::OwnCalls,
+    self_calls: self_calls::SelfCalls,
     /// The log of calls of the application: the access log's sink, or another one; `None` if there is no egress.
     egress_log: Option<Arc<Sink>>,
     egress: OnceLock<Arc<dyn EgressView>>,
@@ -193,7 +194,7 @@ pub(crate) struct Gateway {
 pub fn run(
     heritage: Heritage,
     serve_admin: Serve,
-    start_egress: sidecar::Start,
+    start_egress: egress::Start,
 ) -> Result<(), String> {
     let Heritage {
         config,
@@ -262,7 +263,7 @@ pub fn run(
     let config: &'static Config = Box::leak(Box::new(config));
     let gateway: &'static Gateway = Box::leak(Box::new(Gateway::new(config, files, surroundings)?));
     if let (Some((settings, given, resolver)), Some(log)) = (egress, &gateway.egress_log) {
-        let beside = Beside {
+        let beside = EgressContext {
             workers: Arc::new(AtWork::new(gateway)),
             pulses: gateway.pulses.clone(),
             log: log.clone(),
@@ -295,7 +296,7 @@ fn end(gateway: &Gateway) {
     // Connections that are cut here still get their line in the log.
     gateway.cut.start();
     let until = Instant::now() + CUT_LIMIT;
-    while gateway.census.count() > 0 && Instant::now() < until {
+    while gateway.connections.count() > 0 && Instant::now() < until {
         thread::sleep(drain::LOOK);
     }
     // An operator who has requested the end must still be told that it is done.
@@ -488,7 +489,7 @@ impl Gateway {
             http2_memory: weir_http::multiplex::Memory::new(server.http2_memory as u64),
             http3_memory: weir_http::multiplex::Memory::new(server.http2_memory as u64),
             compression_counts: compression::Counts::default(),
-            census: Census::new(
+            connections: ConnectionLimits::new(
                 (server.max_connections, server.max_connections_per_address),
                 reactors.most,
                 config.listeners.len(),
@@ -504,8 +505,8 @@ impl Gateway {
             numbers,
             kernel_queues,
             drain: Drain::default(),
-            next: handover::Next::default(),
-            taking: handover::Taking::default(),
+            next: handover::NextGateway::default(),
+            taking: handover::PreviousGateways::default(),
             cut: Drain::default(),
             egress: OnceLock::new(),
             admin_ends: Drain::default(),
@@ -513,7 +514,7 @@ impl Gateway {
             actions: OperatorActions::new(manager.clone()),
             owners: Owners::new(manager.clone()),
             manager,
-            own_calls: own_calls::OwnCalls::default(),
+            self_calls: self_calls::SelfCalls::default(),
             admin_closed: Flag::default(),
             pulses: Pulses::default(),
             machine: dispatch::Machine::default(),
@@ -570,7 +571,7 @@ impl Gateway {
     /// The current accept queues of the listeners.
     pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
         let most = self.config.server.max_connections;
-        let at_limit = || (self.census.count() >= most).then_some(most);
+        let at_limit = || (self.connections.count() >= most).then_some(most);
         self.kernel_queues.look(&at_limit)
     }
 

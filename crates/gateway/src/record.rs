@@ -75,7 +75,7 @@ pub(crate) struct Record {
     /// The script's standard error, for that web server.
     pub(crate) stderr: Option<StderrCopy>,
     /// What few requests have.
-    pub(crate) rare: Option<Box<Rare>>,
+    pub(crate) rare: Option<Box<RareValues>>,
     /// Its policy values, if it is for a script.
     pub(crate) policy: RequestPolicy,
     pub(crate) pool: Option<&'static PoolHandle>,
@@ -99,7 +99,7 @@ pub(crate) struct Record {
     pub(crate) reason: Option<&'static str>,
     /// Values for the pool's own log, if the request belongs there.
     pub(crate) noted: Option<Box<Noted>>,
-    /// The worker that the request names as its sender ([`weir_interfaces::own_call`]); 0: none.
+    /// The worker that the request names as its sender ([`weir_interfaces::self_call`]); 0: none.
     pub(crate) named: u32,
     /// The request gets no line in the access log.
     pub(crate) silent: bool,
@@ -116,7 +116,7 @@ thread_local! {
 
 /// Values that few requests have. In a box, because each waiting request keeps a record.
 #[derive(Debug, Default)]
-pub(crate) struct Rare {
+pub(crate) struct RareValues {
     /// `PATH_TRANSLATED`, if the worker is to get it.
     pub(crate) path_translated: Option<Vec<u8>>,
     /// The client's method and target, if a local redirect of a script has replaced those in the head.
@@ -287,7 +287,7 @@ impl Record {
     }
 
     /// The values that few requests have, to be changed.
-    pub(crate) fn rare_mut(&mut self) -> &mut Rare {
+    pub(crate) fn rare_mut(&mut self) -> &mut RareValues {
         self.rare.get_or_insert_default()
     }
 

@@ -3,6 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
-pub mod own_call;
+pub mod egress;
 pub mod secret;
-pub mod sidecar;
+pub mod self_call;

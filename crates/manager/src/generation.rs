@@ -19,8 +19,8 @@ pub(crate) mod addresses;
 mod boot;
 pub(crate) mod egress;
 mod limits;
+mod messages;
 pub(crate) mod plan;
-mod said;
 
 use std::{
     cell::RefCell,
@@ -41,7 +41,7 @@ use weir_sys::{
     socket_owners::Owner,
 };
 
-pub(super) use self::said::{said, say_listeners};
+pub(super) use self::messages::{said, say_listeners};
 use crate::{
     Failure, Loaded,
     certificates::{Certificates, acme::Demanded, keeper::Keeper},

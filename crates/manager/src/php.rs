@@ -36,7 +36,7 @@ use weir_sys::{identity::Identity, limits::OpenFiles, process::Exit, version};
 use crate::{
     children::{oom::OomKills, watch::Watch},
     output::{OutputLog, slow_log::SlowLog},
-    upgrade::HandedLists,
+    upgrade::InheritedLists,
 };
 
 use inputs::{Inputs, Look};
@@ -159,7 +159,7 @@ pub(super) struct Masters {
     /// The kernel's kills, for all generations.
     pub(super) oom: Rc<OomKills>,
     /// Lists of scripts from the weir before this one.
-    pub(super) handed: HandedLists,
+    pub(super) inherited: InheritedLists,
     /// See [`Self::take_places`].
     places: Vec<SlowPlace>,
 }
@@ -177,7 +177,7 @@ impl Masters {
             templates: Templates::default(),
             look: 0,
             oom: Rc::default(),
-            handed: HandedLists::default(),
+            inherited: InheritedLists::default(),
             places: Vec::new(),
         })
     }

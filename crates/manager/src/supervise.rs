@@ -102,7 +102,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         before = given.sockets.clone();
         number = given.generations.wrapping_add(1);
         declines = given.declines;
-        masters.handed.promise(std::mem::take(&mut given.lists));
+        masters.inherited.promise(std::mem::take(&mut given.lists));
     }
     // PHP-FPM is ready only when PHP is loaded, and does not start without it.
     let boots = start.fpm_mode.is_some() || predecessor.is_some();

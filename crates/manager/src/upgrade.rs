@@ -42,8 +42,8 @@ use weir_control::{DrainStatus, OldGeneration};
 use weir_sys::{memory, message};
 
 pub(super) use anchor::{Anchor, ToAnchor};
-pub(super) use predecessor::{Predecessor, Said};
-pub(super) use scripts::{Handed, HandedLists, Listing, ScriptList};
+pub(super) use predecessor::{Predecessor, PredecessorMessage};
+pub(super) use scripts::{Inherited, InheritedLists, Listing, ScriptList};
 pub(super) use successor::{Outcome, Successor};
 
 /// Number of this protocol. Raise it if a version must not take over from an older one.

@@ -107,7 +107,7 @@ struct Pool {
     id: u16,
     name: String,
     /// Increases with each restart of the pool, starting at 1; 0: not started yet.
-    generation: u32,
+    start_number: u32,
     quota: Quota,
     /// `max_children` of the configuration.
     configured: usize,
@@ -219,7 +219,7 @@ impl Pools {
             Some(Pool {
                 id,
                 name: settings.name.clone(),
-                generation: match &kind {
+                start_number: match &kind {
                     Kind::Php(php) if !php.is_ready() => 0,
                     _ => 1,
                 },
@@ -324,9 +324,9 @@ impl Pools {
         for pool in self.list.iter().filter(|pool| pool.is_ready()) {
             alike.entry(pool.readiness()).or_default().push(pool.id);
         }
-        for ((generation, (version, exposed)), pools) in alike {
+        for ((start_number, (version, exposed)), pools) in alike {
             let messages = pools.chunks(MOST_READY).map(|pools| ToGateway::PoolsReady {
-                generation,
+                start_number,
                 version: version.to_owned(),
                 exposed,
                 pools: pools.to_vec(),
@@ -377,7 +377,7 @@ impl Pools {
     pub(super) fn retire(&mut self, now: Instant, pool: u16, worker: u32, spent: bool) {
         if let Some((pool, index)) = self.find(pool, worker) {
             let pool = &mut self.list[pool];
-            let why = match pool.workers[index].generation == pool.generation {
+            let why = match pool.workers[index].start_number == pool.start_number {
                 true if spent => Ending::Spent,
                 true => Ending::Idle,
                 false => Ending::Requested,

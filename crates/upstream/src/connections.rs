@@ -80,7 +80,7 @@ pub struct Connections<B: RequestBody> {
 
 /// Numbers of connections, for the admin interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct ConnectionCounts {
     /// Connections that could take a call now and have none.
     pub idle: usize,
     /// Connections that carry calls.
@@ -294,11 +294,11 @@ impl<B: RequestBody> Connections<B> {
     }
 
     /// The current numbers.
-    pub fn census(&self) -> Census {
+    pub fn counts(&self) -> ConnectionCounts {
         let state = self.lock();
         let unused = |one: &&Arc<Shared<B>>| one.streams.load(Relaxed) == 0;
         let shared_idle = state.shared.iter().filter(unused).count();
-        Census {
+        ConnectionCounts {
             idle: state.idle.len() + shared_idle,
             busy: state.busy + state.shared.len() - shared_idle,
             connecting: state.dials.len(),

@@ -131,7 +131,7 @@ fn put_pool(
         put(Metric::PoolStarted, figures.spawned as f64);
         put(Metric::PoolStartFailed, figures.failed as f64);
         put(Metric::PoolMaxReached, figures.max_children_reached as f64);
-        put(Metric::PoolGeneration, f64::from(pool.generation()));
+        put(Metric::PoolGeneration, f64::from(pool.start_number()));
         put(Metric::PoolPressure, flag(figures.pressure));
     }
     let uses = uses.and_then(|uses| uses.pools.get(&pool.id));
@@ -246,8 +246,8 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
         page.put(Metric::CompressionInput, labels, counts.original as f64);
         page.put(Metric::CompressionOutput, labels, counts.sent as f64);
     }
-    let census = &gateway.census;
-    let (all, idle) = (census.count(), census.idle());
+    let limits = &gateway.connections;
+    let (all, idle) = (limits.count(), limits.idle());
     page.put(Metric::Connections, &["idle"], idle.min(all) as f64);
     page.put(
         Metric::Connections,
@@ -256,14 +256,14 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
     );
     let server = &gateway.config.server;
     page.put(Metric::ConnectionsLimit, &[], server.max_connections as f64);
-    page.put(Metric::ConnectionsAtLimit, &[], census.at_limit() as f64);
+    page.put(Metric::ConnectionsAtLimit, &[], limits.at_limit() as f64);
     page.put(
         Metric::ConnectionsClosedForOthers,
         &[],
-        census.closed_for_others() as f64,
+        limits.closed_for_others() as f64,
     );
     for (index, listener) in gateway.config.listeners.iter().enumerate() {
-        let counts = census.of_listener(index);
+        let counts = limits.of_listener(index);
         let name = listener.name.as_str();
         page.put(Metric::Accepted, &[name], counts.accepted as f64);
         let refused = [

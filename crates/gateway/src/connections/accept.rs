@@ -2,7 +2,7 @@
 //! bytes have arrived.
 //!
 //! Each reactor that accepts has its own listening socket for each listener, or shares it with others.
-//! [`super::reactors`] says which reactor gets a connection, [`super::census`] whether there is room for it.
+//! [`super::reactors`] says which reactor gets a connection, [`super::limits`] whether there is room for it.
 
 use std::{
     io,
@@ -24,18 +24,18 @@ use weir_observe::{
 use weir_tls::Session;
 
 use super::{
-    census::{ConnectionPermit, ListenerTally},
     client::Conn,
     handover,
     idle::{self, Detached},
+    limits::{ConnectionPermit, ListenerTally},
     proxy_protocol::{self, Ends, Proxied},
-    serve::{self, FastCgi, Http1, Seated},
+    serve::{self, ClientFront, FastCgi, Http1},
     sweep::Registered,
 };
-use crate::{Gateway, access::forwarded, record::Endpoints, scripts::own_calls::Source};
+use crate::{Gateway, access::forwarded, record::Endpoints, scripts::self_calls::ConnectionOrigin};
 
 /// What all connections of a listener have in common on a reactor.
-struct Terms {
+struct ListenerContext {
     listener: u16,
     home: u16,
     limits: Limits,
@@ -45,22 +45,22 @@ struct Terms {
 }
 
 /// What a connection occupies. Dropping it, on the same reactor, frees everything.
-pub(crate) struct Seat {
+pub(crate) struct ConnectionGuard {
     _registered: Registered,
     /// `None` once the connection has moved.
     place: Option<ConnectionPermit>,
 }
 
-impl Seat {
+impl ConnectionGuard {
     /// Of a connection that was just registered.
-    pub(crate) fn new(registered: Registered, place: ConnectionPermit) -> Seat {
-        Seat {
+    pub(crate) fn new(registered: Registered, place: ConnectionPermit) -> ConnectionGuard {
+        ConnectionGuard {
             _registered: registered,
             place: Some(place),
         }
     }
 
-    /// Takes the place for another seat.
+    /// Takes the place for another guard.
     pub(crate) fn take_place(&mut self) -> Option<ConnectionPermit> {
         self.place.take()
     }
@@ -80,9 +80,9 @@ pub(crate) async fn listen(
     let settings = &gateway.config.listeners[usize::from(listener)];
     let is_tcp = matches!(settings.address, Address::Tcp(_));
     let mut acceptor = Acceptor::new(format!("listen.{}", settings.name), fd, is_tcp)?;
-    let terms = Terms::new(gateway, listener, home);
+    let terms = ListenerContext::new(gateway, listener, home);
     let admit = |peer: Option<SocketAddr>| {
-        let tally = gateway.census.listeners.get(usize::from(listener));
+        let tally = gateway.connections.listeners.get(usize::from(listener));
         let count = |counter: fn(&ListenerTally) -> &AtomicU64| {
             if let Some(tally) = tally {
                 counter(tally).fetch_add(1, Relaxed);
@@ -106,10 +106,10 @@ pub(crate) async fn listen(
         // apply to it. For the clients of a proxy it does, as soon as they are known.
         let counted =
             peer.filter(|_| settings.protocol == Protocol::Http && !settings.proxy_protocol);
-        let place = gateway.census.enter(counted);
+        let place = gateway.connections.enter(counted);
         if let (None, Some(peer)) = (&place, peer) {
             count(|tally| &tally.per_address);
-            gateway.census.say_per_address(peer.ip());
+            gateway.connections.say_per_address(peer.ip());
         }
         place
     };
@@ -165,7 +165,7 @@ pub(crate) async fn listen(
             // When the gateway stops accepting, it still serves the connections that were accepted, even above the limit.
             tokio::select! {
                 biased;
-                () = gateway.census.room(&mut place, gateway, home) => {}
+                () = gateway.connections.room(&mut place, gateway, home) => {}
                 () = gateway.drain.started() => {}
             }
             serve((socket, peer), place);
@@ -192,8 +192,8 @@ pub(crate) async fn take_in(
     mut mailbox: mpsc::UnboundedReceiver<Detached>,
 ) {
     let listeners = 0..gateway.config.listeners.len() as u16;
-    let terms: Vec<Terms> = listeners
-        .map(|listener| Terms::new(gateway, listener, home))
+    let terms: Vec<ListenerContext> = listeners
+        .map(|listener| ListenerContext::new(gateway, listener, home))
         .collect();
     let serve = |connection: Detached| {
         if let Some(terms) = terms.get(usize::from(connection.listener)) {
@@ -243,10 +243,10 @@ pub(crate) struct Incoming {
     before: Option<(u64, u64)>,
 }
 
-impl Terms {
-    fn new(gateway: &'static Gateway, listener: u16, home: u16) -> Terms {
+impl ListenerContext {
+    fn new(gateway: &'static Gateway, listener: u16, home: u16) -> ListenerContext {
         let settings = &gateway.config.listeners[usize::from(listener)];
-        Terms {
+        ListenerContext {
             listener,
             home,
             limits: serve::limits(settings),
@@ -301,7 +301,7 @@ impl Terms {
         let settings = &gateway.config.listeners[usize::from(self.listener)];
         let local = local_address(&incoming.socket, self.local);
         if settings.proxy_protocol && incoming.proxied.is_none() {
-            let terms = Terms::new(gateway, self.listener, self.home);
+            let terms = ListenerContext::new(gateway, self.listener, self.home);
             spawn_local(async move {
                 if let Some(incoming) =
                     proxy_protocol::read(gateway, terms.listener, incoming, local).await
@@ -337,7 +337,7 @@ impl Terms {
                 None => Endpoints::new(peer, local, info.clone().flatten()),
                 Some(proxied) => proxied.endpoints(peer, info.clone().flatten()),
             },
-            Source::new(peer, local, pid),
+            ConnectionOrigin::new(peer, local, pid),
             self.timeouts,
         ));
         if let Some((requests, since)) = before {
@@ -345,8 +345,8 @@ impl Terms {
         }
         let registered = Registered::new(conn.clone());
         let slot = registered.slot();
-        let seat = Seat::new(registered, place);
-        let front = Seated::new(gateway, conn, seat);
+        let guard = ConnectionGuard::new(registered, place);
+        let front = ClientFront::new(gateway, conn, guard);
         // Four kinds of task: a task is as large as the largest future in it.
         let task = match &settings.protocol {
             Protocol::Http if has_http2 => spawn_local(serve::http2(front, socket, Vec::new())),
@@ -360,7 +360,7 @@ impl Terms {
     }
 }
 
-impl Seat {
+impl ConnectionGuard {
     /// Gives a connection that has no request, and from which nothing was read, to the reactor `to`.
     pub(crate) fn move_away(&mut self, to: u16, gateway: &Gateway, conn: &Conn, socket: Socket) {
         let peer = socket.peer_addr();
@@ -389,12 +389,17 @@ impl Seat {
 }
 
 /// Serves a connection whose handshake of TLS is over.
-pub(crate) fn secured(gateway: &'static Gateway, conn: &Conn, seat: &mut Seat, socket: Socket) {
+pub(crate) fn secured(
+    gateway: &'static Gateway,
+    conn: &Conn,
+    guard: &mut ConnectionGuard,
+    socket: Socket,
+) {
     // If one of these fails, the client has left, and the connection is closed.
-    if let (Ok(peer), Some(place)) = (socket.peer_addr(), seat.place.take()) {
-        let terms = Terms {
+    if let (Ok(peer), Some(place)) = (socket.peer_addr(), guard.place.take()) {
+        let terms = ListenerContext {
             timeouts: conn.timeouts,
-            ..Terms::new(gateway, conn.listener, conn.home)
+            ..ListenerContext::new(gateway, conn.listener, conn.home)
         };
         let incoming = Incoming {
             socket,

@@ -4,7 +4,7 @@ use std::{ops::Deref, rc::Rc, sync::Arc};
 
 use weir_http::{ConnState, RequestState, Timeouts};
 
-use crate::{record::Endpoints, scripts::own_calls::Source};
+use crate::{record::Endpoints, scripts::self_calls::ConnectionOrigin};
 
 /// A client connection, shared by its carrier, the steps of its requests and the sweeper. All of them are on its reactor.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Conn {
     pub(crate) home: u16,
     pub(crate) endpoints: Rc<Endpoints>,
     /// Whether the client may be a worker. Other reactors look at this.
-    pub(crate) source: Arc<Source>,
+    pub(crate) source: Arc<ConnectionOrigin>,
     state: ConnState,
 }
 
@@ -31,7 +31,7 @@ impl Conn {
         listener: u16,
         home: u16,
         endpoints: Endpoints,
-        source: Arc<Source>,
+        source: Arc<ConnectionOrigin>,
         timeouts: &'static Timeouts,
     ) -> Conn {
         Conn {
@@ -68,6 +68,10 @@ mod tests {
     #[test]
     fn what_is_kept_of_each_connection_is_small() {
         assert!(size_of::<Conn>() <= 112, "{}", size_of::<Conn>());
-        assert!(size_of::<Source>() <= 32, "{}", size_of::<Source>());
+        assert!(
+            size_of::<ConnectionOrigin>() <= 32,
+            "{}",
+            size_of::<ConnectionOrigin>()
+        );
     }
 }

@@ -30,7 +30,7 @@ use crate::{Gateway, SMALL_STACK};
 
 /// The gateway that follows.
 #[derive(Debug, Default)]
-pub(crate) struct Next(Mutex<Option<Channel>>);
+pub(crate) struct NextGateway(Mutex<Option<Channel>>);
 
 /// The way to it.
 #[derive(Debug)]
@@ -42,13 +42,13 @@ struct Channel {
 
 /// Channels of gateways before this one, which are read until those have ended, or this one drains.
 #[derive(Debug, Default)]
-pub(crate) struct Taking {
+pub(crate) struct PreviousGateways {
     channels: Mutex<Vec<Weak<OwnedFd>>>,
     /// How many of them are not read to their end.
     open: AtomicUsize,
 }
 
-impl Next {
+impl NextGateway {
     /// Connections are given to this one from now on.
     pub(crate) fn set(&self, socket: OwnedFd) {
         *self.lock() = Some(Channel {
@@ -135,7 +135,7 @@ pub(crate) fn give_idle(gateway: &Gateway) -> bool {
     wait && began.elapsed() < LONGEST
 }
 
-impl Taking {
+impl PreviousGateways {
     /// Accepts nothing more: later connections are for the next gateway. Those that were already sent are still read.
     pub(crate) fn end(&self) {
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +222,7 @@ fn accepted(gateway: &'static Gateway, packet: &[u8], socket: OwnedFd) -> Option
         return None;
     }
     let counted = peer.filter(|_| settings.protocol == Protocol::Http);
-    let mut place = gateway.census.enter(counted)?;
+    let mut place = gateway.connections.enter(counted)?;
     place.count();
     Some(Detached {
         listener: listener as u16,

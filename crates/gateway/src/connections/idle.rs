@@ -24,7 +24,7 @@ use weir_observe::{
 use weir_sys::epoll::Epoll;
 use weir_tls::Session;
 
-use super::{census::ConnectionPermit, proxy_protocol::Ends, silent::Silent};
+use super::{limits::ConnectionPermit, proxy_protocol::Ends, silent::Silent};
 use crate::{Gateway, scripts::policy::client_of};
 
 /// A connection without a task.

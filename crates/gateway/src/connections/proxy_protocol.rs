@@ -121,7 +121,7 @@ pub(crate) async fn read(
     if let Some(client) = client
         && !incoming.place.is_of(client.ip())
     {
-        gateway.census.close_for_address(index, client.ip());
+        gateway.connections.close_for_address(index, client.ip());
         return None;
     }
     incoming.proxied = Some(Proxied { client, server });

@@ -1,6 +1,6 @@
 //! HTTP/3: the UDP sockets of each reactor, and which clients get a connection.
 //!
-//! As over TCP, `census` decides whether there is room. A connection stays on the reactor whose socket got its first
+//! As over TCP, `limits` decides whether there is room. A connection stays on the reactor whose socket got its first
 //! datagram. After a reload the next gateway reads the sockets, and passes datagrams of this gateway's connections on
 //! (`weir_net::quic`).
 
@@ -25,13 +25,13 @@ use weir_net::quic::{
 use weir_sys::socket::dropped;
 
 use super::{
-    accept::Seat,
-    census::ConnectionPermit,
+    accept::ConnectionGuard,
     client::Conn,
-    serve::{self, Seated},
+    limits::ConnectionPermit,
+    serve::{self, ClientFront},
     sweep::Registered,
 };
-use crate::{Gateway, record::Endpoints, scripts::own_calls::Source};
+use crate::{Gateway, record::Endpoints, scripts::self_calls::ConnectionOrigin};
 
 /// What reactors need, until they take it.
 #[derive(Debug, Default)]
@@ -121,7 +121,7 @@ pub(crate) fn start(gateway: &'static Gateway, home: u16) {
     let routes = Routes::new(of.ids, (of.gateway, home), of.outboxes);
     for (listener, sockets) in of.sockets {
         let settings = &gateway.config.listeners[usize::from(listener)];
-        let tally = &gateway.census.listeners[usize::from(listener)];
+        let tally = &gateway.connections.listeners[usize::from(listener)];
         let endpoint = Handshakes::new(server.clone(), listener).and_then(|handshakes| {
             let settings = Settings {
                 handshakes,
@@ -195,7 +195,7 @@ fn listen(gateway: &'static Gateway, (listener, home): (u16, u16), endpoint: &En
             if let Some(mut place) = admit(gateway, listener, &arrival) {
                 tokio::select! {
                     biased;
-                    () = gateway.census.room(&mut place, gateway, home) => {}
+                    () = gateway.connections.room(&mut place, gateway, home) => {}
                     () = gateway.drain.started() => {}
                 }
                 place.count();
@@ -211,25 +211,25 @@ fn listen(gateway: &'static Gateway, (listener, home): (u16, u16), endpoint: &En
 /// first datagram in its name, and would take the last places with such datagrams, or those of its address.
 fn must_show_itself(gateway: &Gateway, arrival: &Arrival) -> bool {
     HANDSHAKES.get() >= UNVALIDATED_HANDSHAKES
-        || gateway.census.is_nearly_full()
-        || (arrival.remote()).is_some_and(|peer| gateway.census.is_full_for(peer.ip()))
+        || gateway.connections.is_nearly_full()
+        || (arrival.remote()).is_some_and(|peer| gateway.connections.is_full_for(peer.ip()))
 }
 
 /// The place of a new connection. It counts for its address once it is known that the client is there: now, or when its handshake
 /// is over ([`connected`]).
 fn admit(gateway: &'static Gateway, listener: u16, arrival: &Arrival) -> Option<ConnectionPermit> {
-    let tally = gateway.census.listeners.get(usize::from(listener));
+    let tally = gateway.connections.listeners.get(usize::from(listener));
     if let Some(tally) = tally {
         tally.accepted.fetch_add(1, Relaxed);
     }
     let peer = arrival.remote()?;
     let known = arrival.is_validated().then_some(peer);
-    let place = gateway.census.enter(known);
+    let place = gateway.connections.enter(known);
     if place.is_none() {
         if let Some(tally) = tally {
             tally.per_address.fetch_add(1, Relaxed);
         }
-        gateway.census.say_per_address(peer.ip());
+        gateway.connections.say_per_address(peer.ip());
     }
     place
 }
@@ -248,7 +248,7 @@ fn serve(
         return;
     };
     let endpoints = Endpoints::new(Some(peer), Some(local), None);
-    let front = seat(gateway, (listener, home), (endpoints, Some(place)));
+    let front = guarded(gateway, (listener, home), (endpoints, Some(place)));
     let (Some((front, slot)), shaking) = (front, Shaking::new()) else {
         return;
     };
@@ -263,7 +263,7 @@ fn serve(
 pub(crate) fn connected(
     gateway: &'static Gateway,
     conn: &Conn,
-    before: &mut Seat,
+    before: &mut ConnectionGuard,
     mut quic: Connection,
 ) {
     let (listener, home) = (conn.listener, conn.home);
@@ -271,32 +271,32 @@ pub(crate) fn connected(
     let address = quic.remote().ip();
     if !place.as_mut().is_some_and(|place| place.is_of(address)) {
         let index = usize::from(listener);
-        gateway.census.close_for_address(index, address);
+        gateway.connections.close_for_address(index, address);
         quic.close(h3::EXCESSIVE_LOAD, "too many connections of this address");
         return;
     }
     let port = conn.endpoints.server_port;
     let local = local_address(gateway, listener, quic.local(), port);
     let endpoints = Endpoints::new(Some(quic.remote()), Some(local), quic.info());
-    if let Some((front, slot)) = seat(gateway, (listener, home), (endpoints, place)) {
+    if let Some((front, slot)) = guarded(gateway, (listener, home), (endpoints, place)) {
         let task = spawn_local(serve::http3(front, quic));
         slot.has_task(task.abort_handle());
     }
 }
 
-fn seat(
+fn guarded(
     gateway: &'static Gateway,
     (listener, home): (u16, u16),
     (endpoints, place): (Endpoints, Option<ConnectionPermit>),
-) -> Option<(Seated, super::sweep::Slot)> {
+) -> Option<(ClientFront, super::sweep::Slot)> {
     // Workers make their calls over TCP.
-    let source = Source::new(None, None, None);
+    let source = ConnectionOrigin::new(None, None, None);
     let timeouts = &gateway.timeouts[usize::from(listener)];
     let conn = Rc::new(Conn::new(listener, home, endpoints, source, timeouts));
     let registered = Registered::new(conn.clone());
     let slot = registered.slot();
-    let seat = Seat::new(registered, place?);
-    Some((Seated::new(gateway, conn, seat), slot))
+    let guard = ConnectionGuard::new(registered, place?);
+    Some((ClientFront::new(gateway, conn, guard), slot))
 }
 
 /// The address that the client connected to.

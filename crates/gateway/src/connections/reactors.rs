@@ -449,7 +449,7 @@ const TRY_AGAIN: u64 = 60_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connections::{census::Census, proxy_protocol::Ends};
+    use crate::connections::{limits::ConnectionLimits, proxy_protocol::Ends};
 
     fn elastic(most: u16) -> Reactors {
         Reactors::new(weir_control::Reactors {
@@ -491,14 +491,15 @@ mod tests {
 
     #[test]
     fn a_connection_that_cannot_leave_or_may_stay_after_all_is_kept() {
-        let census: &'static Census = Box::leak(Box::new(Census::new((9, 0), 2, 1)));
+        let limits: &'static ConnectionLimits =
+            Box::leak(Box::new(ConnectionLimits::new((9, 0), 2, 1)));
         let (client, socket) = std::os::unix::net::UnixStream::pair().unwrap();
         let connection = Detached {
             listener: 0,
             socket: socket.into(),
             tls: None,
             ends: Ends::new(None, None),
-            place: census.enter(None).unwrap(),
+            place: limits.enter(None).unwrap(),
             before: Some((1, 0)),
         };
         let reactors = elastic(2);

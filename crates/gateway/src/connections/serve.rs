@@ -13,7 +13,7 @@ use weir_net::Socket;
 use weir_observe::seldom::Seldom;
 
 use super::{
-    accept::{self, Seat},
+    accept::{self, ConnectionGuard},
     client::Conn,
     quic,
 };
@@ -24,27 +24,31 @@ use crate::{
     record::Record,
 };
 
-/// The gateway's side of a connection, and its seat, which is freed with it.
-pub(crate) struct Seated {
+/// The gateway's side of a connection, and its guard, which is freed with it.
+pub(crate) struct ClientFront {
     gateway: &'static Gateway,
     conn: Rc<Conn>,
     /// `None` once another carrier serves the connection.
-    seat: Option<Seat>,
+    guard: Option<ConnectionGuard>,
 }
 
 /// A connection of a client.
-pub(crate) type Http1 = h1::Connection<Seated>;
+pub(crate) type Http1 = h1::Connection<ClientFront>;
 
 /// A connection of a web server in front.
-pub(crate) type FastCgi = fastcgi::Connection<Seated>;
+pub(crate) type FastCgi = fastcgi::Connection<ClientFront>;
 
-impl Seated {
-    /// `seat` is dropped when the connection ends, or moves to another reactor.
-    pub(crate) fn new(gateway: &'static Gateway, conn: Rc<Conn>, seat: Seat) -> Seated {
-        Seated {
+impl ClientFront {
+    /// `guard` is dropped when the connection ends, or moves to another reactor.
+    pub(crate) fn new(
+        gateway: &'static Gateway,
+        conn: Rc<Conn>,
+        guard: ConnectionGuard,
+    ) -> ClientFront {
+        ClientFront {
             gateway,
             conn,
-            seat: Some(seat),
+            guard: Some(guard),
         }
     }
 
@@ -58,14 +62,21 @@ impl Seated {
 }
 
 /// Serves `socket` by HTTP/2, which its client has chosen. `ahead`: bytes that were read from it.
-pub(crate) fn http2(front: Seated, socket: Socket, ahead: Vec<u8>) -> h2::Connection<Seated> {
+pub(crate) fn http2(
+    front: ClientFront,
+    socket: Socket,
+    ahead: Vec<u8>,
+) -> h2::Connection<ClientFront> {
     let limits = stream_limits(front.listener());
     let memory = &front.gateway.http2_memory;
     h2::Connection::new(front, socket, ahead, limits, memory)
 }
 
 /// Serves `quic`, which carries HTTP/3.
-pub(crate) fn http3(front: Seated, quic: weir_net::quic::Connection) -> h3::Connection<Seated> {
+pub(crate) fn http3(
+    front: ClientFront,
+    quic: weir_net::quic::Connection,
+) -> h3::Connection<ClientFront> {
     let limits = stream_limits(front.listener());
     let memory = &front.gateway.http3_memory;
     h3::Connection::new(front, quic, limits, memory)
@@ -108,7 +119,7 @@ pub(crate) fn timeouts(listener: &Listener) -> Timeouts {
     }
 }
 
-impl Front for Seated {
+impl Front for ClientFront {
     type Receipt = Box<Record>;
 
     fn begin(&self, request: Request) -> Begun<Box<Record>> {
@@ -142,8 +153,8 @@ impl Front for Seated {
     }
 
     fn move_away(&mut self, to: u16, socket: Socket) {
-        if let Some(seat) = &mut self.seat {
-            seat.move_away(to, self.gateway, &self.conn, socket);
+        if let Some(guard) = &mut self.guard {
+            guard.move_away(to, self.gateway, &self.conn, socket);
         }
     }
 
@@ -170,7 +181,7 @@ impl Front for Seated {
     }
 }
 
-impl Seated {
+impl ClientFront {
     fn listener_name(&self) -> &str {
         &self.listener().name
     }
@@ -187,7 +198,7 @@ impl Seated {
     }
 }
 
-impl h1::Front for Seated {
+impl h1::Front for ClientFront {
     fn met_tls(&self) {
         let listener = self.listener_name();
         let from = self.conn.endpoints.remote_addr();
@@ -201,19 +212,19 @@ impl h1::Front for Seated {
     }
 
     fn serve_http2(&mut self, socket: Socket, ahead: Vec<u8>) -> Tunnelled {
-        let front = Seated {
+        let front = ClientFront {
             gateway: self.gateway,
             conn: self.conn.clone(),
-            seat: self.seat.take(),
+            guard: self.guard.take(),
         };
         Box::pin(http2(front, socket, ahead))
     }
 }
 
-impl Handshakes<Socket> for Seated {
+impl Handshakes<Socket> for ClientFront {
     fn shaken(&mut self, socket: Socket) {
-        if let Some(seat) = &mut self.seat {
-            accept::secured(self.gateway, &self.conn, seat, socket);
+        if let Some(guard) = &mut self.guard {
+            accept::secured(self.gateway, &self.conn, guard, socket);
         }
     }
 
@@ -222,10 +233,10 @@ impl Handshakes<Socket> for Seated {
     }
 }
 
-impl Handshakes<weir_net::quic::Connection> for Seated {
+impl Handshakes<weir_net::quic::Connection> for ClientFront {
     fn shaken(&mut self, quic: weir_net::quic::Connection) {
-        if let Some(seat) = &mut self.seat {
-            quic::connected(self.gateway, &self.conn, seat, quic);
+        if let Some(guard) = &mut self.guard {
+            quic::connected(self.gateway, &self.conn, guard, quic);
         }
     }
 
@@ -234,7 +245,7 @@ impl Handshakes<weir_net::quic::Connection> for Seated {
     }
 }
 
-impl fastcgi::Front for Seated {
+impl fastcgi::Front for ClientFront {
     fn capacity(&self) -> fastcgi::Capacity {
         fastcgi_front::capacity(self.gateway, &self.conn)
     }

@@ -59,7 +59,7 @@ pub(crate) async fn sweep(
         pulse.beat();
         tokio::select! {
             () = tokio::time::sleep(SWEEP) => {}
-            () = gateway.census.asked(home) => {
+            () = gateway.connections.asked(home) => {
                 close_idle(gateway, home);
                 continue;
             }
@@ -98,21 +98,21 @@ pub(crate) async fn sweep(
         }
         let longest = match idle {
             0 => NEVER,
-            _ if gateway.census.is_nearly_full() => longest_idle(gateway).unwrap_or(NEVER),
+            _ if gateway.connections.is_nearly_full() => longest_idle(gateway).unwrap_or(NEVER),
             // Nobody needs the exact time, and finding it may take long.
             _ => idle::longest(now).min(now),
         };
-        let silent = match gateway.census.is_nearly_full() {
+        let silent = match gateway.connections.is_nearly_full() {
             true => silent::count(gateway, now),
             false => Counts::default(),
         };
-        if let Some(reactor) = gateway.census.reactors.get(usize::from(home)) {
+        if let Some(reactor) = gateway.connections.reactors.get(usize::from(home)) {
             reactor.count.store(idle, Relaxed);
             reactor.spare(longest, silent);
         }
         // More connections may have become idle since the new connection looked for some.
         let has_spare = longest < NEVER || silent != Counts::default();
-        if has_spare && gateway.census.waiting.load(Relaxed) > 0 {
+        if has_spare && gateway.connections.waiting.load(Relaxed) > 0 {
             close_idle(gateway, home);
         }
         rested += resting;
@@ -211,8 +211,8 @@ pub(crate) fn each_of_client(gateway: &Gateway, mut show: impl FnMut(&Rc<Conn>))
 /// Closes connections of this reactor that have no request, as [`silent`] says: an eighth of those that may go, so that not every new
 /// connection has to search the whole list, and 32 at most.
 pub(crate) fn close_idle(gateway: &Gateway, home: u16) {
-    let (census, now) = (&gateway.census, clock::now());
-    if let Some(reactor) = census.reactors.get(usize::from(home)) {
+    let (limits, now) = (&gateway.connections, clock::now());
+    if let Some(reactor) = limits.reactors.get(usize::from(home)) {
         // Until the next sweep, other reactors must not ask for connections that are being closed now.
         reactor.spare(NEVER, Counts::default());
     }
@@ -230,12 +230,12 @@ pub(crate) fn close_idle(gateway: &Gateway, home: u16) {
     if count == 0 {
         return;
     }
-    census.closed_for_others.fetch_add(count as u64, Relaxed);
-    if let Some(times) = census.said_limit.due() {
+    limits.closed_for_others.fetch_add(count as u64, Relaxed);
+    if let Some(times) = limits.said_limit.due() {
         log::warn!(
             "max_connections ({}) of [server] is reached: connections that have asked nothing or have been idle longest are \
              closed for new ones, {count} of them now; {times} times since the last message",
-            census.max
+            limits.max
         );
     }
 }

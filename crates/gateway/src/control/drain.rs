@@ -48,7 +48,7 @@ pub(crate) fn drain(gateway: &'static Gateway, last: bool) {
         };
         while gateway.listening.load(Relaxed) > admin()
             || gateway.taking.is_open()
-            || gateway.census.count() > 0
+            || gateway.connections.count() > 0
             || gateway.pools.iter().any(|pool| pool.busy() > 0)
         {
             tell(false);
@@ -94,7 +94,7 @@ fn holding(gateway: &Gateway, calls: bool) -> DrainStatus {
     let (ran, request) = longest.unwrap_or_default();
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     DrainStatus {
-        connections: count(gateway.census.count()),
+        connections: count(gateway.connections.count()),
         requests: count(gateway.pools.iter().map(|pool| pool.busy()).sum()),
         calls,
         longest: u64::try_from(ran.as_millis()).unwrap_or(u64::MAX),

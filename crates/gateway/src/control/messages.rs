@@ -102,7 +102,7 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
             }
         }
         ToGateway::PoolsReady {
-            generation,
+            start_number,
             version,
             exposed,
             pools,
@@ -112,7 +112,7 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
                 .map(|pool| gateway.pools.get(usize::from(*pool)));
             for pool in handles.flatten() {
                 pool.has_php(&version, exposed);
-                pool.ready(generation);
+                pool.ready(start_number);
             }
         }
         ToGateway::Zygote {
@@ -191,7 +191,7 @@ fn perform_for_pool(pools: &[&'static PoolHandle], message: ToGateway) {
         ToGateway::Worker {
             worker,
             pid,
-            generation,
+            start_number,
             used,
             connection,
             ..
@@ -203,7 +203,7 @@ fn perform_for_pool(pools: &[&'static PoolHandle], message: ToGateway) {
             let worker = NewWorker {
                 number: worker,
                 pid,
-                generation,
+                start_number,
                 used,
             };
             pool.worker_ready(worker, conn);

@@ -144,7 +144,7 @@ impl Lease {
     }
 
     /// The worker is about to get the request: notes it for the status page. `asker`: the client's number if it may be a
-    /// worker ([`Source::number`](crate::scripts::own_calls::Source::number)), otherwise 0.
+    /// worker ([`Source::number`](crate::scripts::self_calls::Caller::number)), otherwise 0.
     pub(crate) fn begin(&mut self, facts: &Facts<'_>, asker: u64) {
         self.begun = true;
         if let Some(score) = self.score {

@@ -5,13 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 /// Counts refusals that were logged, and those that were not.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<Said>);
+pub(super) struct Refusals(Mutex<Counts>);
 
 #[derive(Debug, Default)]
-struct Said {
+struct Counts {
     second: u64,
-    said: u32,
-    unsaid: u64,
+    logged: u32,
+    not_logged: u64,
 }
 
 impl Refusals {
@@ -21,14 +21,14 @@ impl Refusals {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let second = now / 1_000_000;
         if state.second != second {
-            (state.second, state.said) = (second, 0);
+            (state.second, state.logged) = (second, 0);
         }
-        if state.said == A_SECOND {
-            state.unsaid += 1;
+        if state.logged == A_SECOND {
+            state.not_logged += 1;
             return None;
         }
-        state.said += 1;
-        Some(std::mem::take(&mut state.unsaid))
+        state.logged += 1;
+        Some(std::mem::take(&mut state.not_logged))
     }
 }
 
@@ -42,8 +42,8 @@ mod tests {
     #[test]
     fn ten_a_second_are_said_and_how_many_were_not() {
         let refusals = Refusals::default();
-        let said = (0..500).filter(|n| refusals.say(5_000_000 + n) == Some(0));
-        assert_eq!(said.count(), 10);
+        let logged = (0..500).filter(|n| refusals.say(5_000_000 + n) == Some(0));
+        assert_eq!(logged.count(), 10);
         assert_eq!(refusals.say(6_000_000), Some(490));
         assert_eq!(refusals.say(6_000_001), Some(0));
     }

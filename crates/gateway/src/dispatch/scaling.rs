@@ -40,8 +40,8 @@ pub(super) struct Scaling {
     mode: Mode,
     /// Whether the load of the pool changes the number of workers.
     by_load: bool,
-    /// Workers of earlier generations are replaced.
-    generation: u32,
+    /// Workers of earlier starts are replaced.
+    start_number: u32,
     /// The manager has said that workers can be requested.
     has_begun: bool,
     /// The manager has said that no worker can be started, and none has arrived since.
@@ -105,7 +105,7 @@ impl Scaling {
             scaler,
             mode,
             by_load: mode != Mode::Static,
-            generation: 0,
+            start_number: 0,
             has_begun: false,
             down: false,
             down_because: String::new(),
@@ -116,8 +116,8 @@ impl Scaling {
         self.scaler.figures()
     }
 
-    pub(super) fn generation(&self) -> u32 {
-        self.generation
+    pub(super) fn start_number(&self) -> u32 {
+        self.start_number
     }
 
     pub(super) fn is_down(&self) -> bool {
@@ -134,9 +134,9 @@ impl Scaling {
         (self.down && !self.down_because.is_empty()).then_some(&*self.down_because)
     }
 
-    /// Whether a worker of this generation is to be replaced.
-    pub(super) fn is_outdated(&self, generation: u32) -> bool {
-        generation < self.generation
+    /// Whether a worker of this start of the pool is to be replaced.
+    pub(super) fn is_outdated(&self, start_number: u32) -> bool {
+        start_number < self.start_number
     }
 
     /// Sets a new maximum of workers.
@@ -188,8 +188,8 @@ impl PoolHandle {
         state.scaling.as_ref().is_none_or(Scaling::has_started)
     }
 
-    /// From now on workers can be requested. They belong to this generation.
-    pub(crate) fn ready(&'static self, generation: u32) {
+    /// From now on workers can be requested. They belong to this start of the pool.
+    pub(crate) fn ready(&'static self, start_number: u32) {
         self.change(|state, now, _| {
             let Some(scaling) = &mut state.scaling else {
                 return;
@@ -197,13 +197,13 @@ impl PoolHandle {
             scaling.down = false;
             scaling.has_begun = true;
             scaling.scaler.ready(now, true);
-            if generation <= scaling.generation {
+            if start_number <= scaling.start_number {
                 return;
             }
-            scaling.generation = generation;
+            scaling.start_number = start_number;
             for index in 0..state.slots.len() {
                 let slot = &state.slots[index];
-                if slot.process.is_some() && slot.generation < generation && !slot.withdrawn {
+                if slot.process.is_some() && slot.start_number < start_number && !slot.withdrawn {
                     state.pool.outdate(now, WorkerId(index as u32));
                 }
             }

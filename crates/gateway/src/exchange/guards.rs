@@ -7,7 +7,7 @@ use crate::{
         guard::Guard,
         rates::RateFields,
     },
-    record::{Rare, Record},
+    record::{RareValues, Record},
     route::RouteMatch,
 };
 
@@ -88,7 +88,7 @@ impl Outcome {
     /// The refusal.
     pub(super) fn note(
         self,
-        rare: &mut Option<Box<Rare>>,
+        rare: &mut Option<Box<RareValues>>,
     ) -> Result<Option<Box<Unverified>>, Refusal> {
         if self.rate.is_some() {
             rare.get_or_insert_default().rate = self.rate;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use weir_htpasswd::Credentials;
 use weir_http1::Name;
 
-use super::{Rare, Record};
+use super::{RareValues, Record};
 use crate::access::basic_auth::{Auth, Unverified};
 
 /// A user who has shown a password.
@@ -49,7 +49,7 @@ impl Record {
     }
 }
 
-impl Rare {
+impl RareValues {
     /// Notes that a password is right.
     pub(crate) fn sign_in(&mut self, verified: Unverified) {
         let Unverified { auth, credentials } = verified;

@@ -19,8 +19,8 @@ use crate::{
     record::Record,
     route::Script,
     scripts::{
-        own_calls::{Asker, Candidate},
         policy,
+        self_calls::{PendingLookup, Requester},
     },
     trace,
 };
@@ -102,7 +102,7 @@ pub(crate) struct Queued {
     place: QueuePlace,
     /// Set if the client may be a worker: a call of a worker's own script needs a worker while another worker waits for
     /// it.
-    caller: Option<Candidate>,
+    caller: Option<PendingLookup>,
     turn: Option<Turn>,
     learner: Option<Learner>,
 }
@@ -143,7 +143,7 @@ impl Queued {
 pub(crate) struct Serialized {
     pool: &'static PoolHandle,
     turn: BoxFuture<Result<Turn, NoTurn>>,
-    caller: Option<Candidate>,
+    caller: Option<PendingLookup>,
     learner: Option<Learner>,
     /// Since when it waits ([`clock::now`]).
     since: u64,
@@ -180,7 +180,9 @@ impl Serialized {
     ) -> Poll<Result<SessionTurn, Refusal>> {
         let taken = match self.turn.as_mut().poll(cx) {
             Poll::Ready(turn) => turn.map(Some),
-            Poll::Pending if self.caller.as_ref().and_then(Candidate::call).is_some() => Ok(None),
+            Poll::Pending if self.caller.as_ref().and_then(PendingLookup::call).is_some() => {
+                Ok(None)
+            }
             Poll::Pending => return Poll::Pending,
         };
         let waited = clock::now().saturating_sub(self.since);
@@ -193,11 +195,11 @@ impl Serialized {
 }
 
 /// The request begins to wait, and may be a call of a worker. `None`: it is none.
-fn candidate(record: &Record, conn: &Conn) -> Option<Candidate> {
+fn candidate(record: &Record, conn: &Conn) -> Option<PendingLookup> {
     if !conn.source.may_be_worker(record.named) {
         return None;
     }
-    let asker = Asker {
+    let asker = Requester {
         source: conn.source.clone(),
         named: record.named,
     };

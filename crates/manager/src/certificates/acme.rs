@@ -76,7 +76,7 @@ pub(crate) struct Orders {
     served_at: i64,
     /// The account that the process knows.
     account: Option<String>,
-    /// Held while an account is made.
+    /// InstalledCertificate while an account is made.
     account_lock: Option<Lock>,
     /// When locks are renewed.
     renew_at: Instant,

@@ -14,7 +14,7 @@ use weir_config::Certificate;
 
 use super::changes::Files;
 use crate::{
-    certificates::keeper::{Held, HeldKey, Refused},
+    certificates::keeper::{InstalledCertificate, KeyHandle, Refused},
     generation::plan::Problem,
 };
 
@@ -27,9 +27,9 @@ pub(super) struct Installed {
     /// The files that it is from.
     pub(super) files: Option<Stamps>,
     /// What the keeper has of it; `None`: the gateway has it.
-    pub(super) held: Option<Rc<(HeldKey, Vec<Vec<u8>>)>>,
+    pub(super) held: Option<Rc<(KeyHandle, Vec<Vec<u8>>)>>,
     /// The one before, with which handshakes may be under way.
-    before: Option<Rc<(HeldKey, Vec<Vec<u8>>)>>,
+    before: Option<Rc<(KeyHandle, Vec<Vec<u8>>)>>,
     /// Changed files that could not be used, and whether that was told.
     bad: Option<(Option<Stamps>, bool)>,
 }
@@ -81,10 +81,10 @@ impl Installed {
         self.files.is_some() && self.files == self.stamps()
     }
 
-    pub(super) fn install(&mut self, files: Option<Stamps>, held: Option<Held>) {
+    pub(super) fn install(&mut self, files: Option<Stamps>, held: Option<InstalledCertificate>) {
         self.files = files;
         self.bad = None;
-        if let Some(Held {
+        if let Some(InstalledCertificate {
             key,
             chain,
             warnings,

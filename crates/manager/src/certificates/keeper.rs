@@ -32,7 +32,7 @@ use crate::{
         gateway::{Lifetime, describe_pause, is_full, is_gone},
         role,
     },
-    sockets::quic::{Quic, QuicHanded},
+    sockets::quic::{Quic, QuicHandover},
 };
 
 /// The keeper, and the keys of session tickets, which all gateways share.
@@ -76,7 +76,11 @@ struct Running {
 #[derive(Debug)]
 enum Message {
     /// The files of chain and key, which are opened when their turn comes.
-    Load(PathBuf, PathBuf, Slot<Result<Held, Refused>>),
+    Load(
+        PathBuf,
+        PathBuf,
+        Slot<Result<InstalledCertificate, Refused>>,
+    ),
     Make(ToKeeper, Slot<Vec<u8>>),
     Other(ToKeeper),
 }
@@ -86,7 +90,7 @@ enum Message {
 enum Asked {
     /// Whether it can serve. Those who wait for that.
     Start(Vec<Slot<()>>),
-    Load(u32, Slot<Result<Held, Refused>>),
+    Load(u32, Slot<Result<InstalledCertificate, Refused>>),
     Make(Slot<Vec<u8>>),
 }
 
@@ -124,15 +128,15 @@ fn put<T>(slot: &Slot<T>, answer: Result<T, String>) {
 
 /// A key that the keeper has. It forgets the key when this is dropped.
 #[derive(Debug)]
-pub(crate) struct HeldKey {
+pub(crate) struct KeyHandle {
     pub(crate) number: u32,
     unused: Rc<RefCell<Vec<u32>>>,
 }
 
 /// A certificate whose key the keeper has.
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) key: HeldKey,
+pub(crate) struct InstalledCertificate {
+    pub(crate) key: KeyHandle,
     /// DER.
     pub(crate) chain: Vec<Vec<u8>>,
     pub(crate) warnings: Vec<String>,
@@ -167,7 +171,7 @@ impl Keeper {
     pub(crate) fn take_over(
         &mut self,
         tickets: Option<(Vec<Vec<u8>>, Duration)>,
-        quic: QuicHanded,
+        quic: QuicHandover,
         now: Instant,
     ) {
         if let Some((keys, due)) = tickets {
@@ -241,7 +245,11 @@ impl Keeper {
     }
 
     /// Gives it a certificate: the files of chain and key.
-    pub(crate) fn load(&mut self, chain: PathBuf, key: PathBuf) -> Answer<Result<Held, Refused>> {
+    pub(crate) fn load(
+        &mut self,
+        chain: PathBuf,
+        key: PathBuf,
+    ) -> Answer<Result<InstalledCertificate, Refused>> {
         let (answer, slot) = Answer::later();
         self.ask(Message::Load(chain, key, slot));
         answer
@@ -381,11 +389,11 @@ impl Keeper {
                     warnings,
                 },
             ) if number == asked => {
-                let key = HeldKey {
+                let key = KeyHandle {
                     number,
                     unused: self.unused.clone(),
                 };
-                let held = Held {
+                let held = InstalledCertificate {
                     key,
                     chain,
                     warnings,
@@ -593,7 +601,7 @@ impl Asked {
     }
 }
 
-impl Drop for HeldKey {
+impl Drop for KeyHandle {
     fn drop(&mut self) {
         self.unused.borrow_mut().push(self.number);
     }

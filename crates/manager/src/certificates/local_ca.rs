@@ -29,7 +29,7 @@ pub(crate) struct LocalCertificates {
     place: usize,
     /// What the keeper makes now.
     making: Option<Making>,
-    /// Held until the certificate is there whose turn it is.
+    /// InstalledCertificate until the certificate is there whose turn it is.
     lock: Option<Lock>,
     /// One that was late is there.
     is_late_made: bool,

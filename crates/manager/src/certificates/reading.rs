@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::PathBuf};
 
 use super::{Certificates, installed::Stamps};
-use crate::certificates::keeper::{Answer, Held, Refused};
+use crate::certificates::keeper::{Answer, InstalledCertificate, Refused};
 
 /// Certificates that are being read.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ struct Read {
 
 #[derive(Debug)]
 enum Reader {
-    Keeper(Answer<Result<Held, Refused>>),
+    Keeper(Answer<Result<InstalledCertificate, Refused>>),
     /// Whether its files could be opened.
     Gateway(Result<(), Refused>),
 }

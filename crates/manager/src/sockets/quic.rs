@@ -23,7 +23,7 @@ pub(crate) struct Quic {
 
 /// What the weir before this one gives.
 #[derive(Debug, Default)]
-pub(crate) struct QuicHanded {
+pub(crate) struct QuicHandover {
     /// The secret, and the number of its last gateway.
     pub(crate) secret: Option<(Vec<Vec<u8>>, u32)>,
     /// By gateway and reactor: the ends that others send to.
@@ -44,15 +44,15 @@ impl Quic {
     }
 
     /// Takes over the keys and inboxes of the earlier weir, so that its connections continue.
-    pub(crate) fn take_over(&mut self, handed: QuicHanded) {
-        let Some((keys, last)) = handed.secret else {
+    pub(crate) fn take_over(&mut self, inherited: QuicHandover) {
+        let Some((keys, last)) = inherited.secret else {
             return;
         };
         if keys.len() == 1 && keys[0].len() == weir_tls::quic::SECRET {
             self.secret.keys = keys;
             // The old weir may start gateways until this one is in charge.
             self.last = last.saturating_add(NUMBERS_APART);
-            self.outboxes = handed.inboxes;
+            self.outboxes = inherited.inboxes;
         }
     }
 
@@ -115,7 +115,7 @@ mod tests {
         let inboxes = old.inboxes();
         let inboxes = inboxes
             .map(|(gateway, reactor, socket)| (gateway, reactor, socket.try_clone().unwrap()));
-        new.take_over(QuicHanded {
+        new.take_over(QuicHandover {
             secret: old.shared(),
             inboxes: inboxes.collect(),
         });

@@ -17,8 +17,8 @@ use crate::{
     php::MasterEvent,
     supervise::pid_file::PidFile,
     upgrade::{
-        Anchor, Finishing, HANDOVER, Listing, Outcome, Said, Successor, ToAnchor, ToPredecessor,
-        ToSuccessor,
+        Anchor, Finishing, HANDOVER, Listing, Outcome, PredecessorMessage, Successor, ToAnchor,
+        ToPredecessor, ToSuccessor,
     },
 };
 
@@ -368,17 +368,17 @@ impl Manager<'_> {
             .and_then(|p| p.hear(in_charge || self.is_in_charge))
         {
             match said {
-                Said::Yours(channel) if !self.is_in_charge => {
+                PredecessorMessage::Yours(channel) if !self.is_in_charge => {
                     if let Some(channel) = channel {
                         let takes = ToGateway::TakeConnections(channel);
                         self.current.hand_connections(takes);
                     }
                     self.take_charge();
                 }
-                Said::Yours(_) => {}
-                Said::Reload => self.reload(Reload::Keep, None),
-                Said::Scripts(list, file) => self.masters.handed.put(list, file),
-                Said::Gone => {
+                PredecessorMessage::Yours(_) => {}
+                PredecessorMessage::Reload => self.reload(Reload::Keep, None),
+                PredecessorMessage::Scripts(list, file) => self.masters.inherited.put(list, file),
+                PredecessorMessage::Gone => {
                     let cause = "the weir that started this one has ended";
                     self.fail(Failure::internal(cause));
                 }
@@ -398,7 +398,7 @@ impl Manager<'_> {
     /// The old weir has given up its role: this one is in charge.
     fn take_charge(&mut self) {
         self.is_in_charge = true;
-        self.masters.handed.clear();
+        self.masters.inherited.clear();
         let Some(predecessor) = &mut self.predecessor else {
             return;
         };

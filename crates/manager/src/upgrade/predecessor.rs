@@ -18,7 +18,7 @@ use crate::{
     sockets::{
         admin::{AdminListeners, TakenUnix},
         listen::Sockets,
-        quic::QuicHanded,
+        quic::QuicHandover,
     },
 };
 
@@ -44,7 +44,7 @@ pub(crate) struct Given {
     pub(crate) admin: AdminListeners,
     pub(crate) pid_file: Option<(PathBuf, OwnedFd)>,
     pub(crate) tickets: Option<(Vec<Vec<u8>>, Duration)>,
-    pub(crate) quic: QuicHanded,
+    pub(crate) quic: QuicHandover,
     pub(crate) anchor: Option<OwnedFd>,
     pub(crate) declines: bool,
     pub(crate) generations: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Given {
 
 /// What it says later.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum PredecessorMessage {
     /// This weir is in charge; its gateway takes idle connections here.
     Yours(Option<OwnedFd>),
     /// A reload was asked for.
@@ -169,14 +169,16 @@ impl Predecessor {
     }
 
     /// What it says now; `in_charge`: this weir is already in charge.
-    pub(crate) fn hear(&mut self, in_charge: bool) -> Option<Said> {
+    pub(crate) fn hear(&mut self, in_charge: bool) -> Option<PredecessorMessage> {
         loop {
             let channel = self.channel.as_ref()?;
             match receive::<ToSuccessor>(channel.as_fd()) {
-                Ok(Some((ToSuccessor::Yours, channel))) => return Some(Said::Yours(channel)),
-                Ok(Some((ToSuccessor::Reload, _))) => return Some(Said::Reload),
+                Ok(Some((ToSuccessor::Yours, channel))) => {
+                    return Some(PredecessorMessage::Yours(channel));
+                }
+                Ok(Some((ToSuccessor::Reload, _))) => return Some(PredecessorMessage::Reload),
                 Ok(Some((ToSuccessor::Scripts(list), file))) => {
-                    return Some(Said::Scripts(list, file));
+                    return Some(PredecessorMessage::Scripts(list, file));
                 }
                 Ok(Some((ToSuccessor::Report { old, workers }, _))) => {
                     self.old = old.into_iter().map(OldGeneration::from).collect();
@@ -196,8 +198,8 @@ impl Predecessor {
                     return match (in_charge, self.was_told) {
                         (true, _) => None,
                         // Until now both served. From now on this weir serves alone.
-                        (false, true) => Some(Said::Yours(None)),
-                        (false, false) => Some(Said::Gone),
+                        (false, true) => Some(PredecessorMessage::Yours(None)),
+                        (false, false) => Some(PredecessorMessage::Gone),
                     };
                 }
             }

@@ -113,14 +113,14 @@ impl Listing {
 
 /// The lists that the new weir was promised, and those that have come.
 #[derive(Debug, Default)]
-pub(crate) struct HandedLists {
+pub(crate) struct InheritedLists {
     promised: Vec<String>,
     here: Vec<(ScriptList, OwnedFd)>,
 }
 
 /// What there is for a pool.
 #[derive(Debug)]
-pub(crate) enum Handed {
+pub(crate) enum Inherited {
     /// Nothing, and nothing will come.
     Nothing,
     /// It will come.
@@ -129,7 +129,7 @@ pub(crate) enum Handed {
     Here(Vec<(String, PathBuf)>, OwnedFd),
 }
 
-impl HandedLists {
+impl InheritedLists {
     /// Lists of these pools come later.
     pub(crate) fn promise(&mut self, pools: Vec<String>) {
         self.promised = pools;
@@ -151,24 +151,24 @@ impl HandedLists {
     }
 
     /// Takes the list for a pool with these settings.
-    pub(crate) fn take(&mut self, spec: &Spec) -> Handed {
+    pub(crate) fn take(&mut self, spec: &Spec) -> Inherited {
         if self.is_late(&spec.pool) {
-            return Handed::Later;
+            return Inherited::Later;
         }
         let is_it = |(list, _): &(ScriptList, OwnedFd)| list.pool == spec.pool;
         let Some(index) = self.here.iter().position(is_it) else {
-            return Handed::Nothing;
+            return Inherited::Nothing;
         };
         let (list, file) = self.here.swap_remove(index);
         match list.identity == identity(spec) {
-            true => Handed::Here(list.roots, file),
+            true => Inherited::Here(list.roots, file),
             // Another user's files.
-            false => Handed::Nothing,
+            false => Inherited::Nothing,
         }
     }
 
     /// This weir serves: none is needed any more.
     pub(crate) fn clear(&mut self) {
-        *self = HandedLists::default();
+        *self = InheritedLists::default();
     }
 }

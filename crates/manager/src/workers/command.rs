@@ -144,7 +144,7 @@ impl Pool {
                 pool: self.id,
                 worker: number,
                 pid,
-                generation: worker.generation,
+                start_number: worker.start_number,
                 used,
                 connection,
             });

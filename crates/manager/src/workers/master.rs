@@ -3,7 +3,7 @@
 //! ```text
 //! due ──► Boot ── ready ──► List ── the old master's scripts ──► Warm ── compiled ──► current
 //!          └─ fails: again later, or the old one continues           (List and Warm only if there is an old one)
-//!              └─ Handed ── the list of an earlier weir ──► Warm        (after an upgrade)
+//!              └─ Inherited ── the list of an earlier weir ──► Warm        (after an upgrade)
 //! ```
 //!
 //! Until the new master is `current`, the old one forks workers. After that the gateway replaces the workers; the old
@@ -34,7 +34,7 @@ use crate::{
         oom::KILLED,
     },
     php::{Logs, MasterId, Masters, Report, Spec, Task},
-    upgrade::Handed,
+    upgrade::Inherited,
 };
 
 /// A pool's master, and the next master, which will replace it.
@@ -125,7 +125,7 @@ enum Stage {
         list: OwnedFd,
     },
     /// The list of an earlier weir is still to come.
-    Handed,
+    Inherited,
     /// A process of the new master compiles them.
     Warm { number: u32 },
 }
@@ -271,7 +271,7 @@ impl Php {
             return false;
         };
         match &next.stage {
-            Stage::Boot | Stage::Handed => false,
+            Stage::Boot | Stage::Inherited => false,
             Stage::List { by, number: n, .. } => (*by, *n) == (master, number),
             Stage::Warm { number: n } => (next.master, *n) == (master, number),
         }
@@ -282,7 +282,7 @@ impl Pool {
     /// Restarts the pool: at once for a command, when a new master is ready for PHP. `asked` is told then.
     pub(super) fn renew(&mut self, asked: Option<u32>, context: &mut Context<'_>) {
         let Kind::Php(php) = &mut self.kind else {
-            self.generation += 1;
+            self.start_number += 1;
             let text = "restarting: its workers are replaced as they become free";
             context.news.extend(asked.map(|id| done(id, true, text)));
             return context.news.push(self.ready());
@@ -312,7 +312,7 @@ impl Pool {
                 php.again.get_or_insert_default();
             }
             Kind::Command(_) => {
-                self.generation += 1;
+                self.start_number += 1;
                 news.push(self.ready());
             }
         }
@@ -376,8 +376,8 @@ impl Pool {
         if php.next.as_ref().is_some_and(|next| next.until <= now) {
             return self.stage_is_over(true, context);
         }
-        let waits = |next: &&Renewal| matches!(next.stage, Stage::Handed);
-        let has_come = |next: &Renewal| !context.masters.handed.is_late(&next.spec.pool);
+        let waits = |next: &&Renewal| matches!(next.stage, Stage::Inherited);
+        let has_come = |next: &Renewal| !context.masters.inherited.is_late(&next.spec.pool);
         if php.next.as_ref().filter(waits).is_some_and(has_come) {
             return self.stage_is_over(false, context);
         }
@@ -492,10 +492,10 @@ impl Pool {
             Stage::Boot => {
                 let begun = match list_scripts(source, &next.spec, masters) {
                     Some(stage) => Some(stage),
-                    None => match masters.handed.take(&next.spec) {
-                        Handed::Nothing => None,
-                        Handed::Later => Some(Stage::Handed),
-                        Handed::Here(before, list) => warm(next, &before, list, masters),
+                    None => match masters.inherited.take(&next.spec) {
+                        Inherited::Nothing => None,
+                        Inherited::Later => Some(Stage::Inherited),
+                        Inherited::Here(before, list) => warm(next, &before, list, masters),
                     },
                 };
                 let limit = match &begun {
@@ -507,10 +507,10 @@ impl Pool {
                     None => return self.renewed(now, news),
                 }
             }
-            Stage::Handed => {
-                let warms = match masters.handed.take(&next.spec) {
-                    Handed::Here(before, list) => warm(next, &before, list, masters),
-                    Handed::Nothing | Handed::Later => None,
+            Stage::Inherited => {
+                let warms = match masters.inherited.take(&next.spec) {
+                    Inherited::Here(before, list) => warm(next, &before, list, masters),
+                    Inherited::Nothing | Inherited::Later => None,
                 };
                 match warms {
                     Some(stage) => (stage, WARM_LIMIT),
@@ -547,7 +547,7 @@ impl Pool {
         let Some(next) = php.next.take() else {
             return;
         };
-        let was_cold = php.on_demand.is_some() && php.current.is_none() && self.generation > 0;
+        let was_cold = php.on_demand.is_some() && php.current.is_none() && self.start_number > 0;
         if let Some(before) = php.current.replace(next.master) {
             php.old.push((before, now + php.grace));
             php.failures = 0;
@@ -563,7 +563,7 @@ impl Pool {
         php.since = now;
         php.warm_from = None;
         // If the pool had no master, there are no workers to replace.
-        self.generation += u32::from(!was_cold);
+        self.start_number += u32::from(!was_cold);
         self.down = false;
         let text = format!(
             "PHP {} is loaded: new workers replace the old ones",

@@ -204,7 +204,7 @@ impl Pool {
             pool: self.id,
             worker: worker.number,
             pid,
-            generation: worker.generation,
+            start_number: worker.start_number,
             used: false,
             connection,
         });

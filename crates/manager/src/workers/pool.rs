@@ -27,19 +27,19 @@ impl Pools {
 }
 
 impl Pool {
-    /// Number of workers of the present generation that serve or will serve.
+    /// Number of workers of the present start that serve or will serve.
     pub(super) fn live(&self) -> usize {
         let serves = |worker: &&Worker| {
-            worker.generation == self.generation
+            worker.start_number == self.start_number
                 && worker.claim != Claim::None
                 && worker.until.is_none()
         };
         self.workers.iter().filter(serves).count()
     }
 
-    /// Number of processes of the present generation, including those that are about to end.
+    /// Number of processes of the present start, including those that are about to end.
     pub(super) fn processes(&self) -> usize {
-        let is_new = |worker: &&Worker| worker.generation == self.generation;
+        let is_new = |worker: &&Worker| worker.start_number == self.start_number;
         self.workers.iter().filter(is_new).count()
     }
 
@@ -59,22 +59,22 @@ impl Pool {
     }
 
     pub(super) fn ready(&self) -> ToGateway {
-        let (generation, (version, exposed)) = self.readiness();
+        let (start_number, (version, exposed)) = self.readiness();
         ToGateway::PoolsReady {
-            generation,
+            start_number,
             version: version.to_owned(),
             exposed,
             pools: vec![self.id],
         }
     }
 
-    /// Its generation, the version of its PHP, and whether answers may name that.
+    /// The number of its start, the version of its PHP, and whether answers may name that.
     pub(super) fn readiness(&self) -> (u32, (&str, bool)) {
         let php = match &self.kind {
             Kind::Php(php) => (php.version.0.as_str(), php.version.1),
             Kind::Command(_) => Default::default(),
         };
-        (self.generation, php)
+        (self.start_number, php)
     }
 
     /// Whether workers can be started now.
@@ -110,7 +110,7 @@ impl Pool {
                 }
                 self.workers.push(Worker {
                     number,
-                    generation: self.generation,
+                    start_number: self.start_number,
                     pid: started.pid,
                     since: now,
                     claim: Claim::Requested,

@@ -29,8 +29,8 @@ pub(super) fn watch_output(outputs: &Outputs, number: u32, masters: &Masters) {
 pub(super) struct Worker {
     /// Never used again, in any pool.
     pub(super) number: u32,
-    /// The pool's generation.
-    pub(super) generation: u32,
+    /// The number of the pool's start that it belongs to.
+    pub(super) start_number: u32,
     /// `None`: not forked yet.
     pub(super) pid: Option<u32>,
     pub(super) since: Instant,

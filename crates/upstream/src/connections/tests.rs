@@ -76,19 +76,19 @@ fn connections_beyond_keepalive_are_closed_when_nobody_needed_them_for_ten_secon
         for _ in 0..6 {
             carriers.push(home.take(true).await.expect("a connection"));
         }
-        assert_eq!(home.census().busy, 6);
+        assert_eq!(home.counts().busy, 6);
         // Nothing was sent, so the connections are given back.
         drop(carriers);
         let given_back = clock::precise();
-        assert_eq!((home.census().idle, home.census().busy), (6, 0));
+        assert_eq!((home.counts().idle, home.counts().busy), (6, 0));
         home.tend(given_back + 9_000_000);
-        assert_eq!(home.census().idle, 6);
+        assert_eq!(home.counts().idle, 6);
         home.tend(given_back + 11_000_000);
-        assert_eq!(home.census().idle, 2);
+        assert_eq!(home.counts().idle, 2);
         home.tend(given_back + 59_000_000);
-        assert_eq!(home.census().idle, 2, "keepalive_timeout is not over");
+        assert_eq!(home.counts().idle, 2, "keepalive_timeout is not over");
         home.tend(given_back + 62_000_000);
-        assert_eq!(home.census().idle, 0);
+        assert_eq!(home.counts().idle, 0);
     });
 }
 
@@ -135,7 +135,7 @@ fn a_connection_for_which_very_many_no_longer_wait_is_given_to_who_still_does() 
         let carrier = waits.await.expect("it is told").expect("a share");
         assert_eq!(carrier.connection().protocol, Protocol::Http2);
         assert_eq!(shared.streams.load(Relaxed), 1);
-        assert_eq!(home.census().waiting, 0);
+        assert_eq!(home.counts().waiting, 0);
         drop(carrier);
         assert_eq!(shared.streams.load(Relaxed), 0);
     });
@@ -152,17 +152,17 @@ fn an_idle_connection_that_its_origin_closes_or_speaks_on_is_closed_at_once() {
             let carrier = home.take(true).await.expect("a connection");
             let (mut origin, _) = listener.accept().await.expect("a connection");
             drop(carrier);
-            assert_eq!(home.census().idle, 1);
+            assert_eq!(home.counts().idle, 1);
             let open = origin.write_all(unasked.as_bytes()).await;
             open.expect("it is open");
             if unasked.is_empty() {
                 drop(origin);
             }
             // Nobody calls `tend`: the connection must end by itself. The test's time limit ends this loop.
-            while home.census().idle > 0 {
+            while home.counts().idle > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            assert_eq!(home.census().busy, 0);
+            assert_eq!(home.counts().busy, 0);
         });
     }
 }

@@ -34,7 +34,7 @@ impl PoolHandle {
             self.set.maxconn.store(most as usize, Relaxed);
         }
         // Workers beyond the limit are started again if they are needed.
-        self.own.beyond.store(0, Relaxed);
+        self.self_calls.beyond.store(0, Relaxed);
         self.change(|state, now, effects| {
             if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
                 let most = self.max_children().unwrap_or(workers.max_children);

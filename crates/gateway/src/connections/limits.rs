@@ -23,7 +23,7 @@ use weir_observe::{
 
 /// Counts the connections of all reactors and enforces the server's limits.
 #[derive(Debug)]
-pub(crate) struct Census {
+pub(crate) struct ConnectionLimits {
     pub(crate) max: usize,
     max_per_address: usize,
     count: AtomicUsize,
@@ -45,10 +45,10 @@ pub(crate) struct Census {
 #[derive(Debug)]
 pub(crate) struct Idle {
     pub(crate) count: AtomicUsize,
-    /// When the longest idle connection became idle ([`clock::now`]), or a later time if the census is far from full;
+    /// When the longest idle connection became idle ([`clock::now`]), or a later time if there is much room;
     /// [`NEVER`] if no connection is idle.
     pub(crate) longest: AtomicU64,
-    /// [`silent::Counts`], if the census is nearly full.
+    /// [`silent::Counts`], if there is little room.
     fullest: AtomicUsize,
     young: AtomicUsize,
     /// Notified when another reactor needs room for new connections and has no idle ones: this reactor then closes
@@ -76,24 +76,24 @@ pub(crate) struct ListenerTally {
     pub(crate) datagrams: AtomicU64,
 }
 
-/// A place in the [`Census`]. Dropping it frees the place.
+/// A place in the [`ConnectionLimits`]. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    census: &'static Census,
+    limits: &'static ConnectionLimits,
     address: Option<IpAddr>,
     /// Whether this place counts towards `max_connections`.
     is_counted: bool,
 }
 
-impl Census {
+impl ConnectionLimits {
     /// Counts the connections of `listeners`. `max` limits all of them, `max_per_address` those of one address (0: no
     /// limit).
     pub(crate) fn new(
         (max, max_per_address): (usize, usize),
         reactors: u16,
         listeners: usize,
-    ) -> Census {
-        Census {
+    ) -> ConnectionLimits {
+        ConnectionLimits {
             max,
             max_per_address,
             count: AtomicUsize::new(0),
@@ -150,7 +150,7 @@ impl Census {
 
     pub(crate) fn enter(&'static self, peer: Option<SocketAddr>) -> Option<ConnectionPermit> {
         let mut place = ConnectionPermit {
-            census: self,
+            limits: self,
             address: None,
             is_counted: false,
         };
@@ -280,12 +280,12 @@ impl Idle {
 impl ConnectionPermit {
     /// Counts the connection for the address of its client, if it is not counted for one; false: that has too many.
     pub(crate) fn is_of(&mut self, address: IpAddr) -> bool {
-        let most = self.census.max_per_address;
+        let most = self.limits.max_per_address;
         if most == 0 || self.address.is_some() {
             return true;
         }
         let address = network_of(address);
-        let mut counts = (self.census.per_address.lock()).unwrap_or_else(PoisonError::into_inner);
+        let mut counts = (self.limits.per_address.lock()).unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(address).or_insert(0);
         if *count >= most {
             return false;
@@ -298,13 +298,13 @@ impl ConnectionPermit {
     /// Counts the connection, even above the limit.
     pub(crate) fn count(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {
-            self.census.count.fetch_add(1, Relaxed);
+            self.limits.count.fetch_add(1, Relaxed);
         }
     }
 }
 
 /// A new connection that waits for room. Dropping it ends the wait.
-struct Waiting<'c>(&'c Census);
+struct Waiting<'c>(&'c ConnectionLimits);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -314,12 +314,12 @@ impl Drop for Waiting<'_> {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        if self.is_counted && self.census.count.fetch_sub(1, Relaxed) <= self.census.max {
-            self.census.room.notify_waiters();
+        if self.is_counted && self.limits.count.fetch_sub(1, Relaxed) <= self.limits.max {
+            self.limits.room.notify_waiters();
         }
         if let Some(address) = self.address {
             let mut counts = self
-                .census
+                .limits
                 .per_address
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);

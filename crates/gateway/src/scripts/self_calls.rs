@@ -26,13 +26,13 @@ use weir_sys::{
     socket_owners::{self, Owner, is_local, may_be_of},
 };
 
-pub(crate) use self::finder::Candidate;
 use self::finder::Finding;
+pub(crate) use self::finder::PendingLookup;
 use crate::{Gateway, clock};
 
 /// The origin of a client's connection.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ConnectionOrigin {
     kind: Kind,
     /// The process id of the worker that made it; 0: not known.
     worker: AtomicU32,
@@ -45,15 +45,15 @@ pub(crate) struct Source {
 /// Origins whose requests workers had, as long as their connections last.
 #[derive(Default)]
 struct Sources {
-    by_number: HashMap<u32, Weak<Source>>,
+    by_number: HashMap<u32, Weak<ConnectionOrigin>>,
     last: u32,
 }
 
 /// Who has sent a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Asker {
-    pub(crate) source: Arc<Source>,
-    /// The worker that the request identifies by a ticket ([`weir_interfaces::own_call`]); 0: none.
+pub(crate) struct Requester {
+    pub(crate) source: Arc<ConnectionOrigin>,
+    /// The worker that the request identifies by a ticket ([`weir_interfaces::self_call`]); 0: none.
     pub(crate) named: u32,
 }
 
@@ -71,7 +71,7 @@ enum Kind {
 
 /// Finds the workers that make calls.
 #[derive(Default)]
-pub(crate) struct OwnCalls {
+pub(crate) struct SelfCalls {
     sockets: socket_owners::Callers,
     turns: Mutex<Turns>,
     finder: Finding,
@@ -102,13 +102,13 @@ enum Found {
     Nobody,
 }
 
-impl Source {
+impl ConnectionOrigin {
     /// `pid`: the process at the other end of a unix socket.
     pub(crate) fn new(
         peer: Option<SocketAddr>,
         local: Option<SocketAddr>,
         pid: Option<u32>,
-    ) -> Arc<Source> {
+    ) -> Arc<ConnectionOrigin> {
         let kind = match (peer, local, pid) {
             (Some(SocketAddr::V4(peer)), Some(SocketAddr::V4(own)), _)
                 if is_local(own.into(), peer.into()) =>
@@ -119,11 +119,11 @@ impl Source {
             (None, _, Some(pid)) => Kind::Unix(pid),
             _ => return ELSEWHERE.clone(),
         };
-        Arc::new(Source::of(kind))
+        Arc::new(ConnectionOrigin::of(kind))
     }
 
-    const fn of(kind: Kind) -> Source {
-        Source {
+    const fn of(kind: Kind) -> ConnectionOrigin {
+        ConnectionOrigin {
             kind,
             worker: AtomicU32::new(0),
             vain: AtomicU32::new(0),
@@ -131,7 +131,7 @@ impl Source {
         }
     }
 
-    /// A number for the sender of a request, with which [`Asker::numbered`] finds it until its connection ends. `named`: the
+    /// A number for the sender of a request, with which [`Requester::numbered`] finds it until its connection ends. `named`: the
     /// worker that the request identifies. 0: it cannot be a worker.
     pub(crate) fn number(self: &Arc<Self>, named: u32) -> u64 {
         if !self.may_be_worker(named) {
@@ -169,15 +169,15 @@ impl Source {
     }
 }
 
-impl Asker {
-    /// The one with this number ([`Source::number`]); `None`: the client has left.
-    pub(crate) fn numbered(number: u64) -> Option<Asker> {
+impl Requester {
+    /// The one with this number ([`ConnectionOrigin::number`]); `None`: the client has left.
+    pub(crate) fn numbered(number: u64) -> Option<Requester> {
         let source = sources()
             .by_number
             .get(&((number >> 32) as u32))?
             .upgrade()?;
         let named = number as u32;
-        Some(Asker { source, named })
+        Some(Requester { source, named })
     }
 
     /// The worker at the other end, if it is known.
@@ -196,7 +196,7 @@ impl Asker {
     }
 }
 
-impl Drop for Source {
+impl Drop for ConnectionOrigin {
     fn drop(&mut self) {
         let number = *self.number.get_mut();
         if number != 0 {
@@ -205,7 +205,7 @@ impl Drop for Source {
     }
 }
 
-impl OwnCalls {
+impl SelfCalls {
     /// Takes the right to a lookup.
     ///
     /// # Errors
@@ -264,16 +264,16 @@ impl OwnCalls {
 
 impl Gateway {
     /// Makes one lookup of the worker that has sent a request, if it is allowed now.
-    pub(crate) async fn caller(&'static self, asker: &Asker) -> Option<u32> {
+    pub(crate) async fn caller(&'static self, asker: &Requester) -> Option<u32> {
         match self.known_caller(asker) {
             Some(known) => known,
-            None if self.own_calls.turn(clock::now()).is_err() => None,
+            None if self.self_calls.turn(clock::now()).is_err() => None,
             None => self.look_up(&asker.source).await,
         }
     }
 
     /// The worker, if it is known without a lookup. `Some(None)`: the client is not a worker.
-    fn known_caller(&self, asker: &Asker) -> Option<Option<u32>> {
+    fn known_caller(&self, asker: &Requester) -> Option<Option<u32>> {
         if let Some(named) = asker.named() {
             return Some(Some(named).filter(|pid| self.busy_workers().contains(pid)));
         }
@@ -295,7 +295,7 @@ impl Gateway {
         workers.map(|(_, pid)| pid).collect()
     }
 
-    async fn look_up(&'static self, source: &Source) -> Option<u32> {
+    async fn look_up(&'static self, source: &ConnectionOrigin) -> Option<u32> {
         let busy = self.busy_workers();
         if busy.is_empty() {
             source.vain.store(MOST_LOOKS, Relaxed);
@@ -303,7 +303,7 @@ impl Gateway {
         }
         let (gateway, kind) = (self, source.kind.clone());
         let looked =
-            tokio::task::spawn_blocking(move || gateway.own_calls.look(&kind, &busy)).await;
+            tokio::task::spawn_blocking(move || gateway.self_calls.look(&kind, &busy)).await;
         let worker = match looked {
             Ok(Found::Worker(pid)) => Some(pid),
             Ok(Found::Barred(inode)) => {
@@ -320,7 +320,7 @@ impl Gateway {
             }
             Ok(Found::Nobody) | Err(_) => None,
         };
-        self.own_calls.looked(worker.is_some(), clock::now());
+        self.self_calls.looked(worker.is_some(), clock::now());
         match worker {
             Some(pid) => source.worker.store(pid, Relaxed),
             None => drop(source.vain.fetch_add(1, Relaxed)),
@@ -336,7 +336,8 @@ fn sources() -> MutexGuard<'static, Sources> {
 static SOURCES: LazyLock<Mutex<Sources>> = LazyLock::new(Mutex::default);
 
 /// All clients of other machines: nothing is ever found of them.
-static ELSEWHERE: LazyLock<Arc<Source>> = LazyLock::new(|| Arc::new(Source::of(Kind::Elsewhere)));
+static ELSEWHERE: LazyLock<Arc<ConnectionOrigin>> =
+    LazyLock::new(|| Arc::new(ConnectionOrigin::of(Kind::Elsewhere)));
 
 /// Maximum number of failed lookups for one connection.
 const MOST_LOOKS: u32 = 8;
@@ -358,17 +359,17 @@ mod tests {
     #[test]
     fn only_connections_of_this_machine_are_looked_at_and_not_without_end() {
         let address = |text: &str| text.parse().ok();
-        let here = Source::new(address("127.0.0.1:5"), address("127.0.0.1:80"), None);
+        let here = ConnectionOrigin::new(address("127.0.0.1:5"), address("127.0.0.1:80"), None);
         assert!(here.may_be_found());
         here.vain.store(MOST_LOOKS, Relaxed);
         assert!(!here.may_be_found());
-        let own = Source::new(address("192.0.2.1:5"), address("192.0.2.1:80"), None);
+        let own = ConnectionOrigin::new(address("192.0.2.1:5"), address("192.0.2.1:80"), None);
         assert!(own.may_be_found());
-        let away = Source::new(address("192.0.2.2:5"), address("192.0.2.1:80"), None);
+        let away = ConnectionOrigin::new(address("192.0.2.2:5"), address("192.0.2.1:80"), None);
         assert!(!away.may_be_found());
-        assert!(Source::new(None, None, Some(7)).may_be_found());
-        assert!(!Source::new(None, None, None).may_be_found());
-        let calls = OwnCalls::default();
+        assert!(ConnectionOrigin::new(None, None, Some(7)).may_be_found());
+        assert!(!ConnectionOrigin::new(None, None, None).may_be_found());
+        let calls = SelfCalls::default();
         let looks = |now| (0..1_000).filter(|_| calls.turn(now).is_ok()).count();
         assert_eq!(looks(60_000_000), 200);
         assert_eq!(calls.turn(60_005_000), Ok(()));
@@ -396,29 +397,31 @@ mod tests {
     #[test]
     fn the_sender_of_a_request_is_known_by_its_number_until_its_connection_ends() {
         let address = |text: &str| text.parse().ok();
-        let here = Source::new(address("127.0.0.1:5"), address("127.0.0.1:80"), None);
+        let here = ConnectionOrigin::new(address("127.0.0.1:5"), address("127.0.0.1:80"), None);
         let number = here.number(9);
         assert_eq!(here.number(0) >> 32, number >> 32, "it has one number");
-        let asker = Asker::numbered(number).unwrap();
+        let asker = Requester::numbered(number).unwrap();
         assert!(Arc::ptr_eq(&asker.source, &here) && asker.named == 9);
         drop(asker);
         drop(here);
-        assert!(Asker::numbered(number).is_none());
-        let away = Source::new(address("192.0.2.2:5"), address("192.0.2.1:80"), None);
+        assert!(Requester::numbered(number).is_none());
+        let away = ConnectionOrigin::new(address("192.0.2.2:5"), address("192.0.2.1:80"), None);
         assert_eq!(away.number(0), 0);
         let named = away.number(9);
-        assert_eq!(Asker::numbered(named).unwrap().worker(), Some(9));
+        assert_eq!(Requester::numbered(named).unwrap().worker(), Some(9));
     }
 
     #[test]
     fn a_worker_is_found_by_its_connection_and_by_what_it_has_started() {
-        let calls = OwnCalls::default();
+        let calls = SelfCalls::default();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
         let own = listener.local_addr().expect("an address");
         let client = std::net::TcpStream::connect(own).expect("a connection");
         let peer = client.local_addr().expect("an address");
         let us = std::process::id();
-        let kind = Source::new(Some(peer), Some(own), None).kind.clone();
+        let kind = ConnectionOrigin::new(Some(peer), Some(own), None)
+            .kind
+            .clone();
         let found = calls.look(&kind, &[us]);
         assert!(matches!(found, Found::Worker(pid) if pid == us));
         let other = calls.look(&kind, &[1]);

@@ -1,7 +1,7 @@
 //! Looks up who has sent the requests that wait for a worker.
 //!
 //! Thousands of requests may wait, and few are calls of workers. So a waiting request has no timer and no task for
-//! this: it is a [`Candidate`], and one task checks the candidates in turn, as fast as lookups are allowed. When it
+//! this: it is a [`PendingLookup`], and one task checks the candidates in turn, as fast as lookups are allowed. When it
 //! finds the worker, it stores the worker with the candidate and wakes the task of the request's connection, perhaps on
 //! another reactor.
 
@@ -15,11 +15,11 @@ use std::{
 use tokio::sync::Notify;
 use weir_upstream::driver::ByNumber;
 
-use super::{Asker, Gateway, OwnCalls};
+use super::{Gateway, Requester, SelfCalls};
 use crate::clock;
 
 /// A waiting request whose client may be a worker. It is looked up until this is dropped.
-pub(crate) struct Candidate {
+pub(crate) struct PendingLookup {
     gateway: &'static Gateway,
     request: u64,
 }
@@ -46,7 +46,7 @@ struct List {
 }
 
 struct Waiting {
-    asker: Asker,
+    asker: Requester,
     /// The worker that makes the call; 0: not found yet.
     worker: u32,
     /// Of the task of the request's connection.
@@ -59,7 +59,7 @@ struct Waiting {
 
 /// What the task does next.
 enum Next {
-    LookUp(u64, Asker),
+    LookUp(u64, Requester),
     /// Nothing before this time ([`clock::now`]).
     WaitUntil(u64),
     Nothing,
@@ -68,8 +68,13 @@ enum Next {
 impl Gateway {
     /// The request with this number begins to wait, and its client may be a worker.
     /// `waker`: of the task of its connection.
-    pub(crate) fn may_call(&'static self, asker: Asker, request: u64, waker: &Waker) -> Candidate {
-        let finding = &self.own_calls.finder;
+    pub(crate) fn may_call(
+        &'static self,
+        asker: Requester,
+        request: u64,
+        waker: &Waker,
+    ) -> PendingLookup {
+        let finding = &self.self_calls.finder;
         let mut list = finding.list();
         let due = clock::now() + FIRST_PAUSE;
         let waiting = Waiting {
@@ -92,18 +97,18 @@ impl Gateway {
         } else if is_next {
             finding.news.notify_one();
         }
-        Candidate {
+        PendingLookup {
             gateway: self,
             request,
         }
     }
 
-    async fn look_up_candidate(&'static self, request: u64, asker: Asker) {
+    async fn look_up_candidate(&'static self, request: u64, asker: Requester) {
         let found = match self.known_caller(&asker) {
             Some(known) => known,
             None => self.look_up(&asker.source).await,
         };
-        let mut list = self.own_calls.finder.list();
+        let mut list = self.self_calls.finder.list();
         match found {
             Some(pid) => {
                 if let Some(waiting) = list.waiting.get_mut(&request) {
@@ -113,25 +118,25 @@ impl Gateway {
             }
             None if asker.source.may_be_found() => {
                 list.look_again(request);
-                self.own_calls.finder.news.notify_one();
+                self.self_calls.finder.news.notify_one();
             }
             None => {}
         }
     }
 }
 
-impl Candidate {
+impl PendingLookup {
     /// The worker that has made this call, once it is found, and where the workers are. The connection's task is woken then.
     pub(crate) fn call(&self) -> Option<(&'static Gateway, u32)> {
-        let list = self.gateway.own_calls.finder.list();
+        let list = self.gateway.self_calls.finder.list();
         let worker = list.waiting.get(&self.request)?.worker;
         (worker != 0).then_some((self.gateway, worker))
     }
 }
 
-impl Drop for Candidate {
+impl Drop for PendingLookup {
     fn drop(&mut self) {
-        let mut list = self.gateway.own_calls.finder.list();
+        let mut list = self.gateway.self_calls.finder.list();
         if let Some(waiting) = list.waiting.remove(&self.request) {
             list.again.remove(&(waiting.due, self.request));
         }
@@ -143,7 +148,7 @@ struct Task(&'static Gateway);
 
 impl Task {
     async fn run(self) {
-        let calls = &self.0.own_calls;
+        let calls = &self.0.self_calls;
         loop {
             let next = calls.finder.list().next(calls, clock::precise());
             match next {
@@ -162,7 +167,7 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.0.own_calls.finder.list().runs = false;
+        self.0.self_calls.finder.list().runs = false;
     }
 }
 
@@ -174,7 +179,7 @@ impl Finding {
 
 impl List {
     /// Takes the next candidate that may be looked up now.
-    fn next(&mut self, calls: &OwnCalls, now: u64) -> Next {
+    fn next(&mut self, calls: &SelfCalls, now: u64) -> Next {
         while let Some((_, request)) = self.first.front()
             && !self.waiting.contains_key(request)
         {
@@ -241,13 +246,13 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::scripts::own_calls::Source;
+    use crate::scripts::self_calls::ConnectionOrigin;
 
     fn waiting(now: u64) -> Waiting {
         let address = |text: &str| text.parse::<SocketAddr>().ok();
-        let source = Source::new(address("127.0.0.1:5"), address("127.0.0.1:80"), None);
+        let source = ConnectionOrigin::new(address("127.0.0.1:5"), address("127.0.0.1:80"), None);
         Waiting {
-            asker: Asker { source, named: 0 },
+            asker: Requester { source, named: 0 },
             worker: 0,
             waker: Waker::noop().clone(),
             pause: FIRST_PAUSE,
@@ -268,7 +273,7 @@ mod tests {
 
     #[test]
     fn waiting_requests_are_looked_up_in_turn_and_as_fast_as_allowed() {
-        let (calls, mut list) = (OwnCalls::default(), List::default());
+        let (calls, mut list) = (SelfCalls::default(), List::default());
         let mut now = clock::precise() + 60_000_000;
         assert!(matches!(list.next(&calls, now), Next::Nothing));
         for request in 1..=1_000 {
@@ -283,7 +288,7 @@ mod tests {
         while let Next::LookUp(request, _) = list.next(&calls, now) {
             looked_up.push(request);
         }
-        let allowed = crate::scripts::own_calls::AT_ONCE;
+        let allowed = crate::scripts::self_calls::AT_ONCE;
         assert_eq!(looked_up, (1..=allowed).collect::<Vec<_>>());
         assert!(matches!(list.next(&calls, now), Next::WaitUntil(time) if time > now));
         // Those whose lookup found nothing are checked again, in turn with those that were not looked up yet.
@@ -298,7 +303,7 @@ mod tests {
 
     #[test]
     fn requests_that_have_gone_take_no_lookup_and_no_memory() {
-        let (calls, mut list) = (OwnCalls::default(), List::default());
+        let (calls, mut list) = (SelfCalls::default(), List::default());
         let now = clock::precise() + 60_000_000;
         for request in 1..=100_000 {
             wait(&mut list, request, now);

@@ -65,7 +65,7 @@ pub struct WorkerNow {
 }
 
 /// What the egress gets from the gateway.
-pub struct Beside {
+pub struct EgressContext {
     /// The workers that may make calls.
     pub workers: Arc<dyn Workers>,
     /// The log of calls. The gateway opens and reopens it, and writes the rest at the end: it may be the access log's
@@ -84,5 +84,5 @@ pub type Start = fn(
     EgressGiven,
     Resolver,
     usize,
-    Beside,
+    EgressContext,
 ) -> Result<Arc<dyn EgressView>, String>;

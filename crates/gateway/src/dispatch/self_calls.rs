@@ -14,14 +14,14 @@ use weir_pool::{Action, Micros, RequestId, ShedReason};
 use weir_upstream::driver::Receiver;
 
 use super::{Called, Lease, PoolHandle, State, scaling::Effects};
-use crate::{Gateway, clock, scripts::own_calls::Asker};
+use crate::{Gateway, clock, scripts::self_calls::Requester};
 
 /// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
 static CALLING: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
 
 /// A pool's state about such calls.
 #[derive(Debug, Default)]
-pub(super) struct Own {
+pub(super) struct SelfCalls {
     /// How many such calls wait.
     waiting: AtomicUsize,
     /// Number of workers beyond the limit now.
@@ -32,22 +32,22 @@ pub(super) struct Own {
 }
 
 /// A waiting call of a worker: the worker is blocked by it.
-pub(super) struct Calling {
+pub(super) struct BlockedWorker {
     pool: &'static PoolHandle,
     pid: u32,
 }
 
-impl Calling {
-    pub(super) fn new(pool: &'static PoolHandle, pid: u32) -> Calling {
+impl BlockedWorker {
+    pub(super) fn new(pool: &'static PoolHandle, pid: u32) -> BlockedWorker {
         *calling().entry(pid).or_default() += 1;
-        pool.own.waiting.fetch_add(1, Relaxed);
-        Calling { pool, pid }
+        pool.self_calls.waiting.fetch_add(1, Relaxed);
+        BlockedWorker { pool, pid }
     }
 }
 
-impl Drop for Calling {
+impl Drop for BlockedWorker {
     fn drop(&mut self) {
-        self.pool.own.waiting.fetch_sub(1, Relaxed);
+        self.pool.self_calls.waiting.fetch_sub(1, Relaxed);
         let mut all = calling();
         if let Some(count) = all.get_mut(&self.pid) {
             *count -= 1;
@@ -79,7 +79,7 @@ impl State {
         if starting > 0 || has_place || !self.are_all_calling() {
             return true;
         }
-        let beyond = pool.own.beyond.load(Relaxed);
+        let beyond = pool.self_calls.beyond.load(Relaxed);
         let most = pool.max_children().unwrap_or(workers.max_children) + beyond;
         if stats.free == 0 && stats.workers + stats.leaving < most {
             // The scaling starts a worker in any case.
@@ -90,10 +90,10 @@ impl State {
                 // A worker that ends holds the place of the one to start. The caller looks again.
                 return true;
             }
-            pool.own.refused.fetch_add(1, Relaxed);
+            pool.self_calls.refused.fetch_add(1, Relaxed);
             return false;
         }
-        pool.own.started.fetch_add(1, Relaxed);
+        pool.self_calls.started.fetch_add(1, Relaxed);
         self.set_beyond(pool, beyond + 1, now, effects);
         true
     }
@@ -105,7 +105,7 @@ impl State {
         now: Micros,
         effects: &mut Effects,
     ) {
-        if pool.own.beyond.load(Relaxed) > 0 && pool.own.waiting.load(Relaxed) == 0 {
+        if pool.self_calls.beyond.load(Relaxed) > 0 && pool.self_calls.waiting.load(Relaxed) == 0 {
             self.set_beyond(pool, 0, now, effects);
         }
     }
@@ -117,7 +117,7 @@ impl State {
         now: Micros,
         effects: &mut Effects,
     ) {
-        pool.own.beyond.store(beyond, Relaxed);
+        pool.self_calls.beyond.store(beyond, Relaxed);
         if let (Some(scaling), Some(workers)) = (&mut self.scaling, pool.settings.workers()) {
             let most = pool.max_children().unwrap_or(workers.max_children);
             scaling.set_max_children(now, workers, most + beyond);
@@ -141,7 +141,7 @@ impl State {
         let callers: Vec<(u32, Option<u32>)> = busy
             .map(|slot| {
                 let asker = slot.score.as_ref().and_then(|score| score.asker());
-                let asker = asker.and_then(Asker::numbered);
+                let asker = asker.and_then(Requester::numbered);
                 (slot.pid, asker.and_then(|asker| asker.worker()))
             })
             .collect();
@@ -163,15 +163,15 @@ impl State {
 
 impl PoolHandle {
     /// Waiting calls that are known to come from workers.
-    pub(crate) fn own_calls_waiting(&self) -> usize {
-        self.own.waiting.load(Relaxed)
+    pub(crate) fn self_calls_waiting(&self) -> usize {
+        self.self_calls.waiting.load(Relaxed)
     }
 
     /// How many workers were started beyond the limit for calls of workers, and how many calls were refused.
-    pub(crate) fn own_calls(&self) -> (usize, usize) {
+    pub(crate) fn self_calls(&self) -> (usize, usize) {
         (
-            self.own.started.load(Relaxed),
-            self.own.refused.load(Relaxed),
+            self.self_calls.started.load(Relaxed),
+            self.self_calls.refused.load(Relaxed),
         )
     }
 
@@ -183,7 +183,7 @@ impl PoolHandle {
         mut receiver: Receiver<Lease>,
         (gateway, pid): (&'static Gateway, u32),
     ) -> Called {
-        let _calling = Calling::new(self, pid);
+        let _calling = BlockedWorker::new(self, pid);
         let mut pause = FIRST_LOOK;
         loop {
             if !self.call_waits(request) {
@@ -207,14 +207,14 @@ impl PoolHandle {
     }
 
     /// Who has sent the running requests that may come from a worker, if that is not known yet.
-    fn unknown_askers(&self) -> Vec<Asker> {
+    fn unknown_askers(&self) -> Vec<Requester> {
         let state = self.state();
         let leased = state.slots.iter().filter(|slot| slot.leased);
         let askers = leased.filter_map(|slot| slot.score.as_ref()?.asker());
-        let askers = askers.filter_map(Asker::numbered);
+        let askers = askers.filter_map(Requester::numbered);
         let unknown = askers.filter(|asker| asker.worker().is_none());
         unknown
-            .filter(Asker::may_be_worker)
+            .filter(Requester::may_be_worker)
             .take(MOST_LOOKED_AT)
             .collect()
     }

@@ -1,4 +1,4 @@
-//! Tells the egress which worker makes a call. See [`weir_interfaces::sidecar`].
+//! Tells the egress which worker makes a call. See [`weir_interfaces::egress`].
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use weir_config::{Address, HostPattern, Listener, Protocol};
 use weir_control::{CallSource, ManagerHandle, ToManager};
 use weir_interfaces::{
     admin::Task,
-    sidecar::{WorkerNow, Workers},
+    egress::{WorkerNow, Workers},
 };
 use weir_observe::clock;
 use weir_sys::socket_owners::Owner;

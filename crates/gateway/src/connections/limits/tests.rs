@@ -17,25 +17,27 @@ fn clients_of_ipv6_are_counted_by_their_network() {
 
 #[test]
 fn a_network_has_as_many_places_as_it_may() {
-    let census: &'static Census = Box::leak(Box::new(Census::new((10, 2), 1, 1)));
-    let enter = |address: &str| census.enter(Some(SocketAddr::new(address.parse().unwrap(), 1)));
+    let limits: &'static ConnectionLimits =
+        Box::leak(Box::new(ConnectionLimits::new((10, 2), 1, 1)));
+    let enter = |address: &str| limits.enter(Some(SocketAddr::new(address.parse().unwrap(), 1)));
     let (_first, second) = (enter("2001:db8::1").unwrap(), enter("2001:db8::2").unwrap());
     assert!(enter("2001:db8::3").is_none());
     assert!(enter("2001:db8:0:1::3").is_some());
     drop(second);
     assert!(enter("2001:db8::3").is_some());
-    assert!(census.per_address.lock().unwrap().len() == 1);
+    assert!(limits.per_address.lock().unwrap().len() == 1);
 }
 
 #[test]
 fn room_is_taken_once_and_given_back() {
-    let census: &'static Census = Box::leak(Box::new(Census::new((2, 0), 1, 1)));
-    let mut places: Vec<ConnectionPermit> = (0..3).map(|_| census.enter(None).unwrap()).collect();
-    assert!(census.take(&mut places[0]) && census.take(&mut places[1]));
-    assert!(census.take(&mut places[0]) && !census.take(&mut places[2]));
-    assert_eq!(census.count(), 2);
+    let limits: &'static ConnectionLimits =
+        Box::leak(Box::new(ConnectionLimits::new((2, 0), 1, 1)));
+    let mut places: Vec<ConnectionPermit> = (0..3).map(|_| limits.enter(None).unwrap()).collect();
+    assert!(limits.take(&mut places[0]) && limits.take(&mut places[1]));
+    assert!(limits.take(&mut places[0]) && !limits.take(&mut places[2]));
+    assert_eq!(limits.count(), 2);
     places.remove(0);
-    assert!(census.take(&mut places[1]));
+    assert!(limits.take(&mut places[1]));
     places.clear();
-    assert_eq!(census.count(), 0);
+    assert_eq!(limits.count(), 0);
 }
