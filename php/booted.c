@@ -367,6 +367,13 @@ static bool next_request(void)
 
 bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cache)
 {
+	if (!booted_has_application()) {
+		zend_throw_exception_ex(spl_ce_RuntimeException, 0,
+					"frankenphp_handle_request() called while not in worker mode: write this script as `worker` of "
+					"[pool.%s]",
+					pool->pool);
+		return false;
+	}
 	if (in_request) {
 		zend_throw_exception(spl_ce_RuntimeException,
 				     "frankenphp_handle_request() was called while it answers a request", 0);
@@ -415,6 +422,23 @@ static void set_boot_param(const char *name, const char *value)
 }
 
 /*
+ * As in FrankenPHP, a client that leaves does not end the script, and with it the process: other clients need it. Not if the pool says
+ * otherwise.
+ */
+static void ignore_clients_that_leave(void)
+{
+	static const char setting[] = "ignore_user_abort";
+	for (size_t at = 0; at < pool->ini_count; at++) {
+		if (strcmp(pool->ini[at].name, setting) == 0) {
+			return;
+		}
+	}
+	zend_string *name = zend_string_init(setting, sizeof setting - 1, 0);
+	zend_alter_ini_entry_chars(name, "1", 1, ZEND_INI_SYSTEM, ZEND_INI_STAGE_ACTIVATE);
+	zend_string_release(name);
+}
+
+/*
  * The boot is like a request for PHP. It has no more than the variables that all requests have: applications copy them into
  * $_SERVER of later requests.
  */
@@ -435,6 +459,8 @@ static void begin_boot(void)
 	set_boot_param("SCRIPT_NAME", name);
 	set_boot_param("DOCUMENT_URI", name);
 	set_boot_param("REQUEST_URI", name);
+	/* Scripts that can also run without `worker` ask for it. As in FrankenPHP, requests do not have it. */
+	set_boot_param("FRANKENPHP_WORKER", "1");
 	free(folder);
 	SG(server_context) = NULL;
 	sapi_begin_request();
@@ -446,6 +472,7 @@ static void begin_boot(void)
 	/* The output of the boot goes to the log, without headers. */
 	SG(request_info).no_headers = 1;
 	opcache_begin_boot();
+	ignore_clients_that_leave();
 }
 
 static void run_script(void)

@@ -30,7 +30,7 @@ void booted_report_to(int pipe, uint32_t number);
 /* Reports something. */
 void booted_report(int kind);
 
-/* Adds PHP's functions and constants for such applications, if the pool has one. Call it while extensions start. */
+/* Adds FrankenPHP's functions and constants. Call it in MINIT. */
 void booted_add_functions(void);
 
 /* Runs the application until its process is to end. Returns the exit code of the process. */

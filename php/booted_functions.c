@@ -1,5 +1,6 @@
 /*
- * PHP's functions for applications that stay booted: those of FrankenPHP, and their names in weir. See booted.h.
+ * FrankenPHP's functions, and their names in weir. All pools have them; only applications that stay booted can handle requests. See
+ * booted.h.
  */
 #include "booted.h"
 
@@ -9,6 +10,7 @@
 #include "zend_smart_str.h"
 
 #include "functions.h"
+#include "input_errors.h"
 #include "log.h"
 #include "sapi.h"
 #include "say.h"
@@ -66,6 +68,13 @@ static PHP_FUNCTION(headers_send)
 	}
 	SG(sapi_headers).http_response_code = (int)status;
 	RETURN_LONG(sapi_send_headers());
+}
+
+/* frankenphp_request_parse_errors(): array */
+static PHP_FUNCTION(frankenphp_request_parse_errors)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	input_errors_list(return_value);
 }
 
 /* The levels of FrankenPHP, which are those of Go's log/slog. */
@@ -145,6 +154,8 @@ static const zend_function_entry functions[] = {
 	PHP_FE(frankenphp_response_headers, arguments_of_response)
 	PHP_FALIAS(apache_response_headers, frankenphp_response_headers, arguments_of_response)
 	PHP_FALIAS(weir_response_headers, frankenphp_response_headers, arguments_of_response)
+	PHP_FE(frankenphp_request_parse_errors, arguments_of_request)
+	PHP_FALIAS(weir_request_parse_errors, frankenphp_request_parse_errors, arguments_of_request)
 	PHP_FE(headers_send, arguments_of_send)
 	PHP_FE(frankenphp_log, arguments_of_log)
 	PHP_FALIAS(weir_log, frankenphp_log, arguments_of_log)
@@ -159,9 +170,6 @@ static void add_constant(const char *name, zend_long value)
 
 void booted_add_functions(void)
 {
-	if (!booted_has_application()) {
-		return;
-	}
 	zend_register_functions(NULL, functions, NULL, MODULE_PERSISTENT);
 	add_constant("FRANKENPHP_LOG_LEVEL_DEBUG", LEVEL_DEBUG);
 	add_constant("FRANKENPHP_LOG_LEVEL_INFO", LEVEL_INFO);

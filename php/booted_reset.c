@@ -19,6 +19,7 @@
 #include "zend_list.h"
 
 #include "disabled.h"
+#include "input_errors.h"
 #include "sapi.h"
 
 /* ---- limits ---- */
@@ -338,6 +339,7 @@ bool booted_open_request(void)
 	ZVAL_UNDEF(&EG(user_error_handler));
 	shutdown_functions_of_boot = BG(user_shutdown_function_names);
 	BG(user_shutdown_function_names) = NULL;
+	input_errors_begin(true);
 	zend_try {
 		open_output();
 		import_globals();
@@ -348,6 +350,7 @@ bool booted_open_request(void)
 	} zend_catch {
 		opened = false;
 	} zend_end_try();
+	input_errors_end();
 	ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
 	SG(sapi_started) = 1;
 	if (EG(exception)) {

@@ -162,6 +162,8 @@ static bool take(struct pool_config *config, const struct field *field)
 		return add_ini(config, field);
 	} else if (is_key(field, "trace_depth")) {
 		config->trace_depth = number(field);
+	} else if (is_key(field, "fpm")) {
+		config->is_fpm = is_yes(field);
 	} else if (is_key(field, "log_level")) {
 		config->log_level = number(field);
 	} else if (is_key(field, "log_limit")) {

@@ -80,6 +80,8 @@ struct pool_config {
 	bool dumpable;
 	/* AppArmor hat of the master and its workers; NULL: none. */
 	char *apparmor_hat;
+	/* The pool is in PHP-FPM's place (`weir fpm`). */
+	bool is_fpm;
 	/* Messages also go to standard error, in PHP-FPM's format, up to this level of the log (log.h). 0: they do not. */
 	unsigned log_level;
 	/* Maximum length of a message in PHP-FPM's format, bytes; 0: messages are not in that format. */

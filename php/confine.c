@@ -127,7 +127,7 @@ static bool lacks_hat;
 bool confine_master(const struct pool_config *config, char *error, size_t size)
 {
 	if (config->apparmor_hat && !put_on_hat(config->apparmor_hat, error, size)) {
-		if (!config->log_limit) {
+		if (!config->is_fpm) {
 			return false;
 		}
 		/* In PHP-FPM's place the pool's children end, and the program goes on. */

@@ -242,9 +242,11 @@ void engine_take_pool(const struct pool_config *config)
 	is_forked = true;
 	ini_start_for_pool(config, own);
 	free(own);
-	EG(current_module) = zend_hash_str_find_ptr(&module_registry, weir_module.name, strlen(weir_module.name));
-	booted_add_functions();
-	EG(current_module) = NULL;
+}
+
+bool engine_is_fpm(void)
+{
+	return starting->is_fpm;
 }
 
 static bool start_php(const struct pool_config *config)

@@ -18,6 +18,9 @@ bool engine_start(const struct pool_config *config, void (*become)(const struct 
  */
 void engine_take_pool(const struct pool_config *config);
 
+/* Whether the pool is in PHP-FPM's place (`weir fpm`), so that scripts find what PHP-FPM has. Call it in MINIT or later. */
+bool engine_is_fpm(void);
+
 /* Lets PHP call `become` after the start of all extensions. Call it in MINIT. */
 void engine_watch_extensions(void);
 

@@ -19,6 +19,7 @@
 #include "fastcgi.h"
 #include "functions.h"
 #include "ini.h"
+#include "input_errors.h"
 #include "log.h"
 #include "params.h"
 #include "session.h"
@@ -399,16 +400,20 @@ static void load_variables(zval *variables)
 	import_params(variables, -1);
 }
 
+static void register_default(const char *name, const char *value, zval *variables)
+{
+	if (!zend_hash_str_exists(Z_ARRVAL_P(variables), name, strlen(name))) {
+		php_register_variable_safe(name, value, strlen(value), variables);
+	}
+}
+
 /* FrankenPHP has these in each request. Its REMOTE_USER is not verified: nobody has checked the password. */
 static void register_as_in_worker_mode(zval *variables)
 {
-	static const char *const always[] = {"PATH_INFO", "AUTH_TYPE"};
-	php_register_variable_safe("FRANKENPHP_WORKER", "1", 1, variables);
-	for (size_t at = 0; !booted_is_outside() && at < sizeof always / sizeof *always; at++) {
-		if (!zend_hash_str_exists(Z_ARRVAL_P(variables), always[at], strlen(always[at]))) {
-			php_register_variable_safe(always[at], "", 0, variables);
-		}
-	}
+	register_default("PATH_INFO", "", variables);
+	register_default("AUTH_TYPE", "", variables);
+	register_default("REMOTE_IDENT", "", variables);
+	register_default("REMOTE_HOST", PARAM_IS_EMPTY("REMOTE_ADDR") ? "" : PARAM("REMOTE_ADDR"), variables);
 }
 
 static void register_server_variables(zval *variables)
@@ -422,7 +427,7 @@ static void register_server_variables(zval *variables)
 		php_register_variable_safe("PHP_SELF", self, length, variables);
 	}
 	efree(self);
-	if (booted_has_application()) {
+	if (booted_has_application() && !booted_is_outside()) {
 		register_as_in_worker_mode(variables);
 	}
 }
@@ -535,7 +540,10 @@ static PHP_MINIT_FUNCTION(weir)
 	disabled_add_for_pool();
 	engine_name_folders();
 	session_watch();
-	booted_add_functions();
+	if (!engine_is_fpm()) {
+		booted_add_functions();
+	}
+	input_errors_watch();
 	engine_watch_extensions();
 	return SUCCESS;
 }

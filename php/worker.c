@@ -19,6 +19,7 @@
 #include "fastcgi.h"
 #include "folder.h"
 #include "ini.h"
+#include "input_errors.h"
 #include "log.h"
 #include "note.h"
 #include "params.h"
@@ -136,9 +137,11 @@ static bool serve_one(const struct pool_config *config)
 	note_begin(config);
 	const char *impossible = ini_set_for_request();
 	session_before_start();
+	input_errors_begin(false);
 	if (php_request_startup() == FAILURE) {
 		die(EXIT_INTERNAL, "weir-php: PHP cannot start a request");
 	}
+	input_errors_end();
 	session_after_start();
 	if (request_has_body()) {
 		answer(config, impossible);

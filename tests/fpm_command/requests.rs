@@ -75,7 +75,7 @@ fn a_script_finds_what_its_pool_says() {
         echo json_encode([PHP_SAPI, $env, ini_get('memory_limit'), ini_get('display_errors'),
             ini_get('error_reporting'), ini_get('short_open_tag'), get_current_user() != '',
             posix_getpwuid(posix_geteuid())['name'], $argv ?? null, php_ini_loaded_file(),
-            ini_get('opcache.enable'), function_exists('fastcgi_finish_request')]);";
+            ini_get('opcache.enable'), function_exists('fastcgi_finish_request'), function_exists('headers_send')]);";
     let found = same("", pool, &[("a.php", script)], |place, _| {
         let folder = place.path("").to_str().unwrap().to_owned();
         ask(place, "/a.php?x=1")

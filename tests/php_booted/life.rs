@@ -17,7 +17,7 @@ const ONE: &str = "max_children = 1\n";
 
 #[test]
 fn the_boot_knows_the_variables_of_drivers_and_nothing_of_a_client() {
-    const BOOT: &str = "$server = $_SERVER; $first = [$_GET, $_POST, $_COOKIE, $_FILES];";
+    const BOOT: &str = "$server = $_SERVER; $first = [$_GET, $_POST, $_COOKIE, $_FILES, getenv('FRANKENPHP_WORKER')];";
     const CODE: &str = "'boot' => function () use ($server, $first) { echo json_encode([$server, $first]); },
         'now' => function () { echo json_encode($_SERVER); },
         'functions' => function () {
@@ -35,7 +35,7 @@ fn the_boot_knows_the_variables_of_drivers_and_nothing_of_a_client() {
     };
     let boot = json("/boot");
     let server = &boot[0];
-    assert_eq!(boot[1], serde_json::json!([[], [], [], []]));
+    assert_eq!(boot[1], serde_json::json!([[], [], [], [], "1"]));
     assert_eq!(server["FRANKENPHP_WORKER"], "1");
     assert_eq!(server["QUERY_STRING"], "");
     assert_eq!(server["REQUEST_METHOD"], "GET");
@@ -55,11 +55,10 @@ fn the_boot_knows_the_variables_of_drivers_and_nothing_of_a_client() {
     ] {
         assert!(server[key].is_null(), "{key}");
     }
-    // Drivers add what the boot had to each request, so there must be nothing that a request would not have.
+    // Drivers add what the boot had to each request, so there must be nothing that a request would not have, but for one.
     let now = json("/now");
-    assert_eq!(now["FRANKENPHP_WORKER"], "1");
     for key in server.as_object().unwrap().keys() {
-        assert!(!now[key].is_null(), "{key}");
+        assert_eq!(now[key].is_null(), key == "FRANKENPHP_WORKER", "{key}");
     }
     assert_eq!(text(&weir, "/functions"), "[\"fpm-fcgi\",true,true,4]");
 }
@@ -105,7 +104,8 @@ fn what_objects_say_after_exit_without_an_answer_is_the_answer() {
 fn what_drivers_expect_of_a_worker_is_there() {
     let boot = "$input = fopen('php://input', 'r');";
     let code = "'input' => function () use ($input) { echo var_export(stream_is_local($input), true), file_get_contents('php://input'); },
-        'server' => function () { echo json_encode([$_SERVER['PATH_INFO'], $_SERVER['AUTH_TYPE'], $_SERVER['REMOTE_USER'] ?? null]); },";
+        'server' => function () { echo json_encode([$_SERVER['PATH_INFO'], $_SERVER['AUTH_TYPE'], $_SERVER['REMOTE_IDENT'], $_SERVER['REMOTE_USER'] ?? null,
+            $_SERVER['REMOTE_HOST']]); },";
     let weir = booted(ONE, boot, code).start();
     for _ in 0..3 {
         let answer = post(&weir, "/input", "text/plain", b" body").expect(200);
@@ -113,7 +113,7 @@ fn what_drivers_expect_of_a_worker_is_there() {
         // REMOTE_USER is not set from credentials that nobody has checked.
         let asked = [("Authorization", "Basic a2V2aW46cGFzc3dvcmQ=")];
         let answer = weir.request("GET", "/server", &asked, b"").expect(200);
-        assert_eq!(answer.text(), r#"["","",null]"#);
+        assert_eq!(answer.text(), r#"["","","",null,"127.0.0.1"]"#);
     }
 }
 
@@ -126,14 +126,32 @@ fn what_needs_a_request_fails_at_the_boot_and_does_not_wait() {
     assert_eq!(text(&weir, "/finished"), "[false,false,false]");
 }
 
+/// So that scripts that were written for FrankenPHP without a worker run unchanged.
 #[test]
-fn without_worker_there_are_no_such_functions() {
+fn without_worker_scripts_have_the_functions_and_handle_no_requests() {
     let weir = weir_test::Setup::new()
-        .file("a.php", "<?php var_dump(function_exists('frankenphp_handle_request'), function_exists('headers_send'), $_SERVER['FRANKENPHP_WORKER'] ?? 0);")
+        .file(
+            "a.php",
+            "<?php
+            header('Link: </style.css>; rel=preload; as=style');
+            echo headers_send(103);
+            header_remove('Link');
+            weir_log('a line', FRANKENPHP_LOG_LEVEL_WARN, ['key' => 'value']);
+            echo json_encode([isset($_SERVER['FRANKENPHP_WORKER']), frankenphp_request_headers() === getallheaders(),
+                array_keys(frankenphp_response_headers()) === array_keys(apache_response_headers()), frankenphp_request_parse_errors()]);
+            try { frankenphp_handle_request(fn () => 1); } catch (RuntimeException $e) { echo $e->getMessage(); }
+            echo json_encode(frankenphp_finish_request());",
+        )
         .pool(&weir_test::php::own(1, ""))
         .start();
-    let answer = weir.get("/a.php").expect(200).text();
-    assert_eq!(answer, "bool(false)\nbool(false)\nint(0)\n");
+    let answer = weir.get("/a.php").expect(200);
+    assert_eq!(answer.interim[0].status, 103);
+    assert_eq!(answer.header("link"), None);
+    assert_eq!(
+        answer.text(),
+        "1[false,true,true,[]]frankenphp_handle_request() called while not in worker mode: write this script as `worker` of [pool.app]"
+    );
+    weir.wait_for_error(&["a line", "key", "value"]);
 }
 
 #[test]
@@ -437,19 +455,25 @@ fn limits_of_requests_and_processes_hold() {
     assert_ne!(text(&weir, "/pid"), second);
 }
 
+/// As in FrankenPHP: other clients need the process.
 #[test]
-fn a_client_that_leaves_does_not_harm_the_process_that_ignores_it() {
+fn a_client_that_leaves_ends_the_process_only_if_the_pool_says_so() {
     let code = "'stream' => function () { touch(dirname(__DIR__) . '/spool/came');
         for ($n = 0; $n < 200 && !connection_aborted(); $n++) { echo str_repeat('x', 1000); flush(); usleep(5000); } },";
-    let weir = booted(ONE, "ignore_user_abort(true);", code)
-        .site("fallback = \"/app.php\"\nbuffering = false")
-        .start();
-    let pid = text(&weir, "/pid");
-    let mut client = weir.client();
-    client.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
-    wait_until("it runs", || weir.scratch("came").exists());
-    drop(client);
-    assert_eq!(text(&weir, "/pid"), pid);
+    for (lines, stays) in [
+        ("", true),
+        ("php_value = { ignore_user_abort = \"0\" }\n", false),
+    ] {
+        let weir = booted(&format!("{ONE}{lines}"), "", code)
+            .site("fallback = \"/app.php\"\nbuffering = false")
+            .start();
+        let pid = text(&weir, "/pid");
+        let mut client = weir.client();
+        client.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait_until("it runs", || weir.scratch("came").exists());
+        drop(client);
+        assert_eq!(text(&weir, "/pid") == pid, stays, "{lines}");
+    }
 }
 
 #[test]

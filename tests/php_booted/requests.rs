@@ -50,7 +50,7 @@ fn a_request_finds_nothing_of_the_request_before() {
             setcookie('secret', '1');
             ini_set('memory_limit', '77M');
             set_time_limit(7);
-            ignore_user_abort(true);
+            ignore_user_abort(false);
             chdir('/');
             output_add_rewrite_var('secret', '1');
             @trigger_error('secret');
@@ -149,6 +149,61 @@ fn a_throwing_error_handler_does_not_meet_errors_of_the_input() {
     let answer = post(&weir, "/post", "multipart/form-data", broken).expect(200);
     assert_eq!(answer.text(), format!("0 {pid}"));
     assert_eq!(text(&weir, "/warn"), "caught");
+}
+
+/// The application has them, too, so that it can refuse the request.
+#[test]
+fn the_application_gets_the_errors_of_the_input_of_this_request() {
+    const ERRORS: &str = "foreach (frankenphp_request_parse_errors() as $error) {
+        echo $error['type'], ' ', json_encode(array_keys($error)), ' ', $error['message'], '; '; }
+        echo weir_request_parse_errors() === frankenphp_request_parse_errors() ? 'same' : 'other';";
+    const SETTINGS: &str = "php_admin_value = { post_max_size = \"10K\", display_errors = \"0\", max_input_vars = \"3\" }\n";
+    let code = format!(
+        "'errors' => function () {{ trigger_error('of the application', E_USER_NOTICE); {ERRORS} }},"
+    );
+    for (weir, path) in [
+        (
+            booted(&format!("{ONE}{SETTINGS}"), "", &code).start(),
+            "/errors",
+        ),
+        (
+            weir_test::Setup::new()
+                .file("a.php", format!("<?php {ERRORS}"))
+                .pool(&weir_test::php::own(1, SETTINGS))
+                .start(),
+            "/a.php",
+        ),
+    ] {
+        let errors = |query: &str, body: &[u8]| {
+            post(
+                &weir,
+                &format!("{path}?{query}"),
+                "application/x-www-form-urlencoded",
+                body,
+            )
+            .expect(200)
+            .text()
+        };
+        let many = "a=1&b=2&c=3&d=4&e=5";
+        // PHP writes before its message what it does: the call that waits, or the start of a request.
+        let times = |said: &str, message: &str| said.matches(message).count();
+        let warning = r#"2 ["type","message","file","line"]"#;
+        for _ in 0..2 {
+            assert_eq!(errors("", b"a=1"), "same");
+            for (body, count) in [("a=1", 1), (many, 2)] {
+                let said = errors(many, body.as_bytes());
+                assert_eq!(times(&said, warning), count, "{said}");
+                assert_eq!(times(&said, "Input variables exceeded 3."), count, "{said}");
+            }
+            let said = errors("", &[b'a'; 20_000]);
+            assert_eq!(times(&said, warning), 1, "{said}");
+            assert_eq!(
+                times(&said, "exceeds the limit of 10240 bytes"),
+                1,
+                "{said}"
+            );
+        }
+    }
 }
 
 #[test]

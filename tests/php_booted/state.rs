@@ -39,7 +39,7 @@ const PROBES: &[(&str, &str, &str, Next)] = &[
     ("output buffers", "ob_start(fn ($x) => \"secret$x\"); ob_start(); ob_implicit_flush(); output_add_rewrite_var('secret', '1'); echo '<a href=\"x\">';",
         "[ob_get_level(), ob_list_handlers(), ob_get_status(true)]", New),
     ("functions for the end", "register_shutdown_function(function () { $GLOBALS['ends'] = ($GLOBALS['ends'] ?? 0) + 1; });", "($GLOBALS['ends'] ?? 0) > 1", New),
-    ("connection", "ignore_user_abort(true);", "[connection_status(), connection_aborted(), ignore_user_abort()]", New),
+    ("connection", "ignore_user_abort(false);", "[connection_status(), connection_aborted(), ignore_user_abort()]", New),
     ("limits", "ini_set('memory_limit', '77M'); set_time_limit(77);", "[ini_get('memory_limit'), ini_get('max_execution_time')]", New),
     // ---- sessions ----
     ("a session", "session_save_path($GLOBALS['spool']); session_start(); $_SESSION['secret'] = 1;",

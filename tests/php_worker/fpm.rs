@@ -25,7 +25,7 @@ impl Both {
     /// Starts both; passes `settings` as -d.
     pub fn start(settings: &[&str]) -> Both {
         let site = Scripts::new();
-        let mut config = site.config();
+        let mut config = site.config().with("fpm", "1");
         for setting in settings {
             config = config.with("define", setting);
         }

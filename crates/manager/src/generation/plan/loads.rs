@@ -86,7 +86,7 @@ fn load_of(spec: &Spec, is_root: bool, own: Option<&Identity>) -> Result<Load, &
         return Err(why);
     }
     let is_read = |(key, value): &&(&str, Vec<u8>)| match *key {
-        "php_ini" | "no_ini" => true,
+        "php_ini" | "no_ini" | "fpm" => true,
         "define" => !is_late(name_of(value)),
         _ => false,
     };

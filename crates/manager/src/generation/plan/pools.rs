@@ -453,6 +453,7 @@ fn config(
     fields.push(("trace_depth", php.slowlog_depth.to_string().into()));
     fields.extend(fpm_name.map(|name| ("process_name", name.into())));
     if let Some(log) = as_fpm {
+        fields.push(("fpm", yes()));
         fields.push(("log_limit", log.error_limit.to_string().into()));
     }
     // PHP-FPM's workers write messages to their standard error, too; here they do so if that goes to the log.
