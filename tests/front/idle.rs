@@ -1,10 +1,10 @@
 //! Idle connections: they cost little, and nothing that a client does is missed.
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Shutdown};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use weir_test::process::anonymous;
 use weir_test::{Client, Setup, Weir, wait_until, wait_within};
 
 const GET: &str = "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -17,13 +17,9 @@ fn setup() -> Setup {
     Setup::new().file("text.txt", "a text").admin()
 }
 
-/// The gateway's own memory and its share of common memory, bytes.
+/// The gateway's own memory, bytes. Its share of the program's pages grows when another weir ends that runs the same program.
 fn memory(weir: &Weir) -> u64 {
-    let path = format!("/proc/{}/smaps_rollup", weir.gateway().pid);
-    let text = fs::read_to_string(path).expect("smaps_rollup");
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next());
-    1024 * kilobytes.expect("Pss").parse::<u64>().expect("a number")
+    anonymous(weir.gateway().pid)
 }
 
 /// A client with an address that few others have, after its first answer.
