@@ -90,6 +90,19 @@ fn a_filter_is_answered_as_php_fpm_answers_it() {
     assert!(answers[0][0].contains("FILTER GET"), "{answers:?}");
 }
 
+/// PHP-FPM takes the record for the end of the body, so its scripts may run with a part of it.
+#[test]
+fn a_file_for_a_responder_is_refused() {
+    const RESPONDER: u8 = 1;
+    let subject = Subject::start(true, "", PAGES, &[("role.php", ROLE)]);
+    for body in ["", "12345"] {
+        let said = called(&subject, RESPONDER, "/role.php", body, (b"file", false));
+        assert_eq!(said, "");
+    }
+    let whole = request(&subject.place, "/role.php", "POST", &[], "12345").out;
+    assert!(whole.ends_with("RESPONDER POST 12345"), "{whole}");
+}
+
 /// PHP-FPM has children there, which run scripts without the settings of the pool: its `php_admin_value`, its `chroot`. weir
 /// runs none, and answers as if there were none.
 #[test]
