@@ -245,7 +245,7 @@ impl Listed {
                         }
                         Some(Issuer::Acme) => format!("by ACME, at {at}"),
                         None => {
-                            "by whoever writes its files; weir uses changed files within a second"
+                            "by the program that writes its files; weir uses changed files within a second"
                                 .into()
                         }
                     },

@@ -58,11 +58,11 @@ fn failing(host: &Value) -> Option<Trouble> {
             true,
         ),
         "first_byte_timeout" | "response_timeout" => (
-            "the host is slow: ask whoever runs it. A shorter first_byte_timeout gives the workers back earlier",
+            "the host is slow: ask its operator. A shorter first_byte_timeout gives the workers back earlier",
             false,
         ),
         _ => (
-            "the host's answers cannot be used: ask whoever runs it; the error log has each of them",
+            "the host's answers cannot be used: ask its operator; the error log has each of them",
             false,
         ),
     };

@@ -269,8 +269,8 @@ impl Work {
 
     fn for_calls(&self) -> Help {
         let who = match self.calls.first() {
-            Some((host, _)) => format!("{host} answers slowly: ask whoever runs it"),
-            None => "another service answers slowly: ask whoever runs it (with [egress], weir shows which host it is)"
+            Some((host, _)) => format!("{host} answers slowly: ask its operator"),
+            None => "another service answers slowly: ask its operator (with [egress], weir shows which host it is)"
                 .to_owned(),
         };
         help(format!(

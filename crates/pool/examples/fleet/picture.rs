@@ -71,7 +71,7 @@ pub(crate) fn draw(plan: &Plan, course: &[Second], other_plan: &Plan, other: &[S
     heading(
         &mut svg,
         410.0,
-        "How long answers took that somebody still waited for",
+        "Response times of clients that still waited",
     );
     below.ground(
         &mut svg,

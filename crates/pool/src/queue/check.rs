@@ -29,7 +29,7 @@ impl Queue {
                     fresh += length;
                     let first = self.entries.get(head as usize);
                     if first.is_some_and(|first| (first.flow, first.aside) != (at, aside)) {
-                        return Err("a request is not where its flow has it");
+                        return Err("a request is not at the place that its flow names");
                     }
                     both.len -= length as u32;
                 }
