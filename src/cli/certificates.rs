@@ -37,7 +37,7 @@ pub struct CertificatesArgs {
 struct Listed {
     name: String,
     chain: PathBuf,
-    /// Who signs it, if weir renews it.
+    /// Who signs the certificate, if weir renews it.
     issuer: Option<Issuer>,
     /// The names that the configuration wants; empty: unknown.
     wanted: Vec<String>,

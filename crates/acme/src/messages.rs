@@ -17,7 +17,7 @@ pub enum ToAcme {
     Authority {
         /// URL of the directory (RFC 8555 §7.1.1).
         directory: String,
-        /// Who is told about problems.
+        /// Address to which the authority sends notices about problems.
         email: Option<String>,
         /// Certificates (PEM) that the directory's own server may have; `None`: what the machine trusts.
         ca: Option<String>,

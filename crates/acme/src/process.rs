@@ -560,7 +560,7 @@ impl OrderContext {
         })
     }
 
-    /// Has the answer to a challenge put in place.
+    /// Asks the manager to put the answer to a challenge in place.
     fn place(&self, order: u32, answer: ChallengeAnswer) -> oneshot::Receiver<Result<(), String>> {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));

@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub struct SharedChallenges {
     folder: PathBuf,
-    /// Those of all nodes, by the names of their files.
+    /// The answers of all nodes, by the names of their files.
     known: BTreeMap<OsString, ChallengeAnswer>,
 }
 
@@ -37,7 +37,7 @@ impl Drop for SharedAnswer {
 }
 
 impl SharedChallenges {
-    /// Those of a folder.
+    /// The challenges in a store's folder.
     pub fn new(store: &Store) -> SharedChallenges {
         SharedChallenges {
             folder: store.challenges(),
@@ -118,7 +118,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Says that it is still there; at least each [`SEEN_EVERY`].
+    /// Shows other nodes that this one still works; call it at least each [`SEEN_EVERY`].
     ///
     /// # Errors
     /// The cause, with the path.

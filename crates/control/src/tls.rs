@@ -26,7 +26,7 @@ pub struct QuicGiven {
     pub sockets: Vec<(u16, u16, OwnedFd)>,
     /// The inboxes of this gateway, by reactor.
     pub inboxes: Vec<(u16, OwnedFd)>,
-    /// Those of this and earlier gateways, by gateway and reactor.
+    /// Outboxes to the reactors of this and earlier gateways, by gateway and reactor.
     pub outboxes: Vec<(u32, u16, OwnedFd)>,
 }
 
@@ -93,7 +93,7 @@ pub struct GivenChallenge {
 pub struct CertificateOrders {
     /// One for each certificate of the configuration, and those on demand whose last order has failed.
     pub list: Vec<CertificateOrder>,
-    /// Those on demand.
+    /// The certificates on demand.
     pub demand: Option<DemandReport>,
 }
 
@@ -128,7 +128,7 @@ pub struct DemandReport {
 /// The orders of a certificate. Times are seconds since 1970.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct CertificateOrder {
-    /// Of the certificate.
+    /// Name of the certificate.
     pub name: String,
     /// It was got on demand, and is not in the configuration.
     pub on_demand: bool,

@@ -28,7 +28,7 @@ pub(crate) use token::{CHALLENGE, authorized};
 /// The headers that are set in calls to one origin, and the address of the caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outbound<'a> {
-    /// Of the origin: `Origin::authority`.
+    /// Authority of the origin: `Origin::authority`.
     pub(crate) authority: &'a str,
     /// `set_headers` with the secrets inserted and marked as sensitive.
     pub(crate) set: &'a [(HeaderName, HeaderValue)],

@@ -132,7 +132,7 @@ pub(crate) struct PoolParts<'p> {
     pub(crate) as_fpm: Option<usize>,
     pub(crate) manager: ManagerHandle,
     pub(crate) tally: Arc<Tally>,
-    /// Of all pools.
+    /// Numbers of all pools.
     pub(crate) numbers: Arc<Numbers>,
 }
 

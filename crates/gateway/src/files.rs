@@ -53,7 +53,8 @@ pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -
 pub struct Forms<'t> {
     /// Precompressed files.
     pub beside: bool,
-    /// Those that weir makes, if the client accepts them. They are made of the answer, later: here only their tags count.
+    /// Forms that weir makes, if the client accepts them. weir makes them later, from the answer. Here only their tags
+    /// matter.
     pub made: Option<Accepted>,
     /// Its media type, if not that of its name: each part of several ranges says it.
     pub content_type: Option<&'t [u8]>,

@@ -43,7 +43,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Of a new connection.
+    /// The decoder of a new connection.
     #[must_use]
     pub fn new(limits: Limits) -> Decoder {
         Decoder {

@@ -17,7 +17,7 @@ pub struct Fields {
     first: First,
 }
 
-/// Of each well-known name that occurs: the number of its first field, 255 at most. The search begins there.
+/// For each well-known name that occurs: the number of its first field, 255 at most. The search begins there.
 #[derive(Clone, Copy, Debug)]
 struct First([u8; Name::ALL.len()]);
 

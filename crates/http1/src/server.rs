@@ -42,7 +42,7 @@ use crate::{
 pub struct Decoder(decoder::Decoder);
 
 impl Decoder {
-    /// Of a new connection.
+    /// The decoder of a new connection.
     #[must_use]
     pub fn new(limits: Limits) -> Decoder {
         Decoder(decoder::Decoder::new(limits))

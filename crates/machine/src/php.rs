@@ -389,7 +389,7 @@ fn objects(folders: &[PathBuf]) -> Vec<(String, PathBuf)> {
 pub struct Version(pub u32, pub u32);
 
 impl Version {
-    /// Of a text such as `8.2` or `8.2.29`.
+    /// The version in a text such as `8.2` or `8.2.29`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('.').map(str::parse);
         Some(Self(numbers.next()?.ok()?, numbers.next()?.ok()?))

@@ -45,15 +45,15 @@ pub(super) struct Certificates {
     demanded: Option<HashMap<String, usize>>,
     /// Places in `list` that are free again.
     free: Vec<usize>,
-    /// Those of `list` that weir's local authority signs.
+    /// The certificates of `list` that weir's local authority signs.
     local: Option<LocalCertificates>,
     /// How far its preparation is.
     stage: Stage,
     /// All, for a new keeper.
     anew: Option<Reading>,
-    /// Those whose files have changed.
+    /// The certificates whose files have changed.
     changed: Option<Reading>,
-    /// Those on demand that have come.
+    /// New certificates on demand.
     come: Vec<Reading>,
     /// The certificates in the files of `client_ca`.
     authorities: BTreeMap<PathBuf, Vec<Vec<u8>>>,
@@ -220,7 +220,7 @@ impl Certificates {
         }
     }
 
-    /// Has the certificates read whose files have changed.
+    /// Starts reading the certificates whose files have changed.
     fn look(&mut self) -> Option<Reading> {
         let list = &self.list;
         let changed = self.changes.take(list.len() as u32, &files_of(list));

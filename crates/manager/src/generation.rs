@@ -160,8 +160,8 @@ pub(super) struct Shared<'a> {
     pub(super) pid_file: Option<&'a Path>,
 }
 
-/// Has the gateways of these generations give their idle connections to another one when they drain; returns where that
-/// takes them. `None`: they are closed.
+/// Lets the gateways of these generations give their idle connections to another gateway when they drain. Returns where
+/// that gateway takes them. `None`: they are closed.
 pub(super) fn give_connections<'g>(
     generations: impl Iterator<Item = &'g mut Generation>,
 ) -> Option<OwnedFd> {

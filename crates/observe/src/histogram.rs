@@ -30,7 +30,7 @@ impl Default for Histogram {
 }
 
 impl Counted {
-    /// Of a duration, µs.
+    /// The bucket of a duration, µs.
     pub fn of(micros: u64) -> Counted {
         // Most requests do not wait.
         let bucket = match micros <= BOUNDS[0] {

@@ -69,7 +69,7 @@ pub struct WorkerScore {
     /// µs since 1970.
     started: AtomicU64,
     requests: AtomicU64,
-    /// Of [`Stage`].
+    /// A number of [`Stage`].
     stage: AtomicU8,
     /// When the request began, and how long it took ([`clock::now`]).
     begun: AtomicU64,

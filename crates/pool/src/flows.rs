@@ -35,7 +35,7 @@ pub(crate) struct Flow {
     pub(crate) aside_head: u32,
     pub(crate) aside_tail: u32,
     pub(crate) aside_len: u32,
-    /// Of all of them.
+    /// Number of the flow's requests, including those set aside.
     pub(crate) len: u32,
     /// Links of the ring.
     before: u32,

@@ -485,7 +485,7 @@ impl Queue {
             .take_while(move |class| class.priority <= priority)
     }
 
-    /// Of all classes; there are few, and the oldest retry of each is its first.
+    /// The oldest entry of all classes. There are few classes, and the oldest retry of each is its first.
     fn oldest_entry(&self) -> Option<u32> {
         let retries = self.classes.iter().map(|class| class.retries.head);
         retries

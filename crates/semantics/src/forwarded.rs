@@ -239,7 +239,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Of so many proxies the values are read.
+/// The values of at most this many proxies are read.
 pub const MAX_PROXIES: usize = 64;
 
 /// So many commas may be in the quoted strings of an element.

@@ -81,7 +81,7 @@ pub struct MachineTime {
     pub all: u64,
     /// In which they had nothing to do.
     pub idle: u64,
-    /// That a hypervisor gave to others.
+    /// Time that the hypervisor gave to other machines.
     pub stolen: u64,
 }
 

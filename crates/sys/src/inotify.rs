@@ -21,7 +21,7 @@ pub struct Inotify(OwnedFd);
 /// What is to be told of the entries of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watch {
-    /// That one comes, goes or is renamed.
+    /// Entries that are added, removed or renamed.
     Names,
     /// The same, and that one is written to, or its owner or rights change.
     Contents,

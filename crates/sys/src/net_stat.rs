@@ -90,7 +90,7 @@ pub fn parse(text: &[u8]) -> Option<Overflows> {
     None
 }
 
-/// Of our own network namespace.
+/// The counters of our own network namespace.
 pub const PATH: &str = "/proc/net/netstat";
 
 const GROUP: &str = "TcpExt: ";

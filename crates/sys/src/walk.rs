@@ -198,7 +198,7 @@ fn hazard(stat: &Stat) -> Option<Hazard> {
 struct Step {
     folder: OwnedFd,
     shown: PathBuf,
-    /// Who besides root may create and rename things in it.
+    /// Who besides root may create and rename entries in the folder.
     others: Others,
 }
 

@@ -48,7 +48,7 @@ pub fn provider() -> Arc<CryptoProvider> {
         .clone()
 }
 
-/// Has the library collect the noise for its random numbers, which it otherwise does for the first key.
+/// Lets the library collect the entropy for its random numbers now. Otherwise it does so for the first key.
 ///
 /// # Errors
 /// If the kernel has none.

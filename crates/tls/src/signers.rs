@@ -56,7 +56,7 @@ struct Channel {
     socket: Option<Arc<OwnedFd>>,
     /// A thread waits for an answer.
     is_taken: bool,
-    /// Of the last question.
+    /// Number of the last question.
     number: u32,
     /// The keeper did not answer in time: it is not asked again before this.
     silent_until: Option<Instant>,

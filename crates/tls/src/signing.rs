@@ -83,7 +83,7 @@ impl Threads {
         }
     }
 
-    /// Has a thread do this. It is left out if nobody waits for the result any more when its turn comes.
+    /// Lets a thread do this work. If nobody waits for the result any more when its turn comes, the work is left out.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         step: impl FnOnce() -> T + Send + 'static,

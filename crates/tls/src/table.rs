@@ -29,7 +29,7 @@ pub struct Table {
     /// By their index in the configuration.
     certificates: Vec<Option<Arc<CertifiedKey>>>,
     names: HashMap<Box<str>, Few>,
-    /// Of `*.shop.example` the part `shop.example`.
+    /// By the part after the star: `shop.example` for `*.shop.example`.
     wildcards: HashMap<Box<str>, Few>,
     addresses: HashMap<IpAddr, Few>,
     /// From when and until when they are valid, by their index in the configuration (seconds since 1970).

@@ -326,9 +326,9 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const BMP_STRING: u8 = 0x1e;
 const SEQUENCE: u8 = 0x30;
-/// Of the version in a certificate.
+/// Tag of the version in a certificate.
 const VERSION: u8 = 0xa0;
-/// Of the extensions in a certificate.
+/// Tag of the extensions in a certificate.
 const EXTENSIONS: u8 = 0xa3;
 /// Names of subjectAltName (RFC 5280 §4.2.1.6).
 const DNS_NAME: u8 = 0x82;
@@ -336,7 +336,7 @@ const IP_ADDRESS: u8 = 0x87;
 
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
-/// Of authorityKeyIdentifier (RFC 5280 §4.2.1.1).
+/// Tag of the key identifier in authorityKeyIdentifier (RFC 5280 §4.2.1.1).
 const KEY_IDENTIFIER: u8 = 0x80;
 
 const ATTRIBUTES: &[(&[u8], &str)] = &[

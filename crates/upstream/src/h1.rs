@@ -109,7 +109,7 @@ thread_local! {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// Of a new stream.
+    /// The connection on a new stream.
     pub fn new(stream: S, limits: Limits) -> Connection<S> {
         let max_interim = (limits.head as usize).saturating_mul(4).max(LEAST_INTERIM);
         Connection {

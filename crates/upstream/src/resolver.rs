@@ -26,7 +26,7 @@ pub struct Resolver(TokioResolver);
 /// The addresses of a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// Of both families; the first [`MOST_ADDRESSES`] in ascending order.
+    /// Addresses of both families; the first [`MOST_ADDRESSES`] in ascending order.
     pub addresses: BTreeSet<IpAddr>,
     /// How many more there were.
     pub left_out: usize,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Sheet, size, span, text};
 
-/// Those that work first.
+/// Lists the processes, the busy ones first.
 pub(super) fn put(out: &mut Sheet, processes: &[Value]) {
     if processes.is_empty() {
         return;

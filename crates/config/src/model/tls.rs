@@ -112,7 +112,7 @@ pub struct Certificate {
 pub struct AutoCertificate {
     /// The names and addresses for which it is; the first label may be a star. Never empty.
     pub names: Vec<String>,
-    /// Who signs it.
+    /// Who signs the certificate.
     pub issuer: Issuer,
 }
 

@@ -8,7 +8,7 @@ use crate::record::{Header, MAX_MANAGEMENT, RecordType, Role};
 /// How much of a client's request may be stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Of a request's parameters, all together.
+    /// Limits for all parameters of a request together.
     pub params: nv::Limits,
 }
 

@@ -60,7 +60,7 @@ type Content = Result<Arc<Users>, (StatusCode, Arc<str>)>;
 /// How many passwords are verified at the same time, and how many wait for that. All files share it.
 pub(crate) struct Turns {
     running: Arc<Semaphore>,
-    /// Those that run are among them.
+    /// Verifications that wait or run.
     waiting: Semaphore,
 }
 

@@ -8,12 +8,12 @@ use weir_config::{Config, Pool, PoolId, Protocol, SerializeBy};
 pub(super) struct Serialized {
     /// `serialize_by` is set somewhere: for a site, a route, a listener or the pool's queue.
     is_set: bool,
-    /// Those that are not: `[site.shop]`, `[site.shop] route "/api/*"`, `[listen.fcgi]`.
+    /// Sections that are not serialized: `[site.shop]`, `[site.shop] route "/api/*"`, `[listen.fcgi]`.
     off: Vec<String>,
 }
 
 impl Serialized {
-    /// Of all pools, in the configuration's order.
+    /// The entries of all pools, in the configuration's order.
     pub(super) fn of(config: &Config) -> Vec<Serialized> {
         let of_queue = |pool: &Pool| Serialized {
             is_set: matches!(
@@ -74,7 +74,7 @@ impl Serialized {
         self.is_set && self.off.is_empty()
     }
 
-    /// Those that are not serialized, although `serialize_by` is set somewhere.
+    /// Sections that are not serialized, although `serialize_by` is set somewhere.
     pub(super) fn elsewhere(&self) -> &[String] {
         if self.is_set { &self.off } else { &[] }
     }

@@ -302,7 +302,7 @@ fn finish(
 
 /// What becomes of the tag of an answer.
 enum Tag {
-    /// That of a file names the coding.
+    /// The tag of a file names the coding.
     Suffixed(Vec<u8>),
     /// Others are marked.
     Marked,

@@ -52,7 +52,7 @@ pub(crate) struct ConnectionGuard {
 }
 
 impl ConnectionGuard {
-    /// Of a connection that was just registered.
+    /// The guard of a connection that was just registered.
     pub(crate) fn new(registered: Registered, place: ConnectionPermit) -> ConnectionGuard {
         ConnectionGuard {
             _registered: registered,

@@ -60,7 +60,7 @@ struct List {
     /// `None`: the reactor has not started.
     watched: Option<Arc<Epoll>>,
     connections: Vec<Option<Detached>>,
-    /// Of each of them, in an array of its own, because each sweep reads it.
+    /// The times of each connection, in an array of their own, because each sweep reads them.
     times: Vec<Times>,
     free: Vec<u32>,
 }

@@ -61,7 +61,8 @@ pub(crate) struct Idle {
 pub(crate) struct ListenerCounts {
     /// Connections that were accepted.
     pub(crate) accepted: u64,
-    /// Of these: closed at once, because the address had too many connections, or is not in `allowed_clients`.
+    /// How many of these were closed at once, because the address had too many connections, or is not in
+    /// `allowed_clients`.
     pub(crate) per_address: u64,
     pub(crate) not_allowed: u64,
     /// Datagrams of QUIC that were read and dropped.
@@ -269,7 +270,7 @@ impl Idle {
         }
     }
 
-    /// Says what may be closed for others.
+    /// Tells the other reactors which connections this one may close to make room.
     pub(crate) fn spare(&self, longest: u64, silent: silent::Counts) {
         self.longest.store(longest, Relaxed);
         self.fullest.store(silent.fullest, Relaxed);

@@ -56,7 +56,7 @@ impl Ends {
 }
 
 impl Proxied {
-    /// Of a connection whose header was read before.
+    /// The addresses of a connection whose header was read before.
     fn of(endpoints: &Endpoints) -> Proxied {
         let address = |text: &str, port| {
             let address = text.parse().ok();

@@ -83,7 +83,7 @@ pub(crate) struct Meter {
 #[derive(Debug)]
 pub(crate) struct Control {
     scaler: ReactorScaler,
-    /// Of each reactor: its figures at the last look.
+    /// The figures of each reactor at the last look.
     seen: Vec<(u64, u64, ReactorLoad)>,
     at: u64,
     /// No further thread is tried before this time.
@@ -131,7 +131,7 @@ impl Reactors {
         self.moved.load(Relaxed)
     }
 
-    /// Of each reactor that was started: its number, the share of its time in which it did not wait (0 to 1, in the
+    /// For each reactor that was started: its number, the share of its time in which it did not wait (0 to 1, in the
     /// last [`super::sweep::SWEEP`]), and that time in all, seconds.
     pub(crate) fn busy(&self) -> impl Iterator<Item = (u16, f64, f64)> {
         let started = (0..)

@@ -131,7 +131,7 @@ fn counts<P>(all: &[Silent<P>], now: u64) -> Counts {
     }
 }
 
-/// Those that are to be closed: `share` of those of this age.
+/// Chooses the connections to close: `share` of the connections of this age.
 fn choose<P>(all: Vec<Silent<P>>, wanted: Age, share: impl Fn(usize) -> usize, now: u64) -> Vec<P> {
     // Who goes first has the largest key.
     let key = |since: u64| match wanted {

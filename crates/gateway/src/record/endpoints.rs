@@ -31,7 +31,7 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Of a connection to a listener; `None`: an end of a unix socket.
+    /// The ends of a connection to a listener; `None`: an end of a unix socket.
     pub(crate) fn new(
         peer: Option<SocketAddr>,
         local: Option<SocketAddr>,
@@ -77,7 +77,7 @@ impl Endpoints {
         }
     }
 
-    /// Of a connection between these addresses and ports. `client`: its hash.
+    /// The ends of a connection between these addresses and ports. `client`: hash of the client.
     pub(crate) fn of(
         (remote_addr, remote_port): (&str, u16),
         (server_addr, server_port): (&str, u16),

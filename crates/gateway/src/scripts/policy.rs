@@ -72,7 +72,7 @@ pub(crate) enum Serial {
     /// The pool decides.
     #[default]
     Pool,
-    /// Those with the same value: a keyed hash; 0: no key.
+    /// Requests with the same value, as a keyed hash, are of one client; 0: no key.
     Key(u64),
     /// Requests of one session, if their script holds the session's lock.
     Auto,

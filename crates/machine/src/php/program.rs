@@ -79,7 +79,7 @@ pub(super) fn can_be_preloaded(object: &Path) -> bool {
 /// The loader loads the objects in this variable before the program's own libraries (ld.so(8)).
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Has the value of LD_PRELOAD that weir was started with; php/preload.c has the same name.
+/// The variable with the LD_PRELOAD with which weir was started; php/preload.c has the same name.
 const VARIABLE: &str = "WEIR_PHP_PRELOAD";
 
 /// weir-php's object acts only with this argument, and PHP's own programs refuse it; php/preload.c has the same text.

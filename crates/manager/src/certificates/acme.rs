@@ -605,7 +605,7 @@ impl Orders {
         }
     }
 
-    /// Has a TXT record made for a challenge of one of our names.
+    /// Runs the command that sets a TXT record for a challenge of one of our names.
     fn set_record(&mut self, challenge: (u32, u32), record: &(String, String), name: &str) {
         let (at, value) = record;
         let base = name.trim_start_matches("*.");

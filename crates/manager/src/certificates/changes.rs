@@ -33,7 +33,7 @@ pub(super) struct Changes {
     files: Vec<(Entry, u32)>,
     /// Certificates that are looked at each time.
     unwatched: BTreeSet<u32>,
-    /// Those that are looked at once more.
+    /// Certificates that are checked once more.
     again: BTreeSet<u32>,
     /// Up to where all were looked at.
     swept: u32,
@@ -122,7 +122,7 @@ impl Changes {
         self.files.dedup();
     }
 
-    /// Those of `count` certificates whose files are to be looked at now.
+    /// Which of `count` certificates have files that must be checked now.
     pub(super) fn take<'l>(
         &mut self,
         count: u32,

@@ -40,7 +40,7 @@ pub(super) type ByFiles<'c> = HashMap<(&'c Path, &'c Path), &'c Installed>;
 /// By what a file is known that was replaced or written to.
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
-/// Those of chain and key.
+/// The stamps of chain and key.
 pub(super) type Stamps = (Stamp, Stamp);
 
 impl Installed {

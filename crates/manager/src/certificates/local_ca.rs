@@ -125,8 +125,8 @@ impl LocalCertificates {
         Ok(true)
     }
 
-    /// Has one made anew although its file looks well: the keeper cannot use it. [`go_on`](Self::go_on) does it. Returns whether it
-    /// is one of these.
+    /// Marks a certificate to be made again although its file is valid, because the keeper cannot use it.
+    /// [`go_on`](Self::go_on) makes it. Returns whether it is one of the local CA.
     pub(crate) fn make_again(&mut self, chain: &Path) -> bool {
         let index = self.index_of(chain);
         if let Some(index) = index {

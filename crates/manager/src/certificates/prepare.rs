@@ -58,7 +58,7 @@ pub(super) enum Stage {
 pub(super) struct Made {
     /// The certificates that were read since the check.
     own: Vec<usize>,
-    /// Those that are made again because they cannot be used.
+    /// Certificates that are made again because they cannot be used.
     again: Option<Vec<(usize, Refused)>>,
 }
 
@@ -279,7 +279,7 @@ impl Certificates {
         }
     }
 
-    /// Those that weir makes and that are to be read.
+    /// Certificates that weir makes, and that must be read.
     fn own(&self, config: &Config) -> Vec<usize> {
         let is_own = |index: &usize| !config.certificates.get(*index).is_some_and(is_given);
         (0..self.list.len())
@@ -293,7 +293,7 @@ impl Certificates {
             .collect()
     }
 
-    /// Those that were made again. The others are used when they are there.
+    /// Certificates that were made again. Others are used as soon as they exist.
     fn made_again(&self, again: &[(usize, Refused)]) -> Vec<usize> {
         let mut fresh = Vec::new();
         for (index, refused) in again {

@@ -126,7 +126,7 @@ impl Cpu {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CpuTime {
     own: u64,
-    /// Of children that have ended and were waited for.
+    /// CPU time of children that have ended and were waited for.
     children: u64,
 }
 

@@ -42,7 +42,7 @@ impl Addresses {
         self.0.borrow().clone()
     }
 
-    /// Those of the weir before this one.
+    /// Takes over the addresses of the previous weir.
     pub(crate) fn take_over(&self, addresses: BTreeMap<String, Vec<IpAddr>>) {
         *self.0.borrow_mut() = addresses;
     }

@@ -17,7 +17,7 @@ use weir_sys::{
 pub(crate) struct LogFiles {
     /// See [`crate::generation::plan::Plan::groups`].
     groups: Rc<[u32]>,
-    /// Those that were made; `None`: the configuration has taken effect.
+    /// The files that were made; `None`: the configuration has taken effect.
     made: RefCell<Option<Vec<(PathBuf, FileId)>>>,
 }
 

@@ -324,7 +324,8 @@ impl Templates {
         self.list.iter().all(|one| one.process.is_none())
     }
 
-    /// Those that are ready, and were not looked at for this time, are replaced if one of their files has changed.
+    /// Checks the templates that are ready and were not checked for this time. A template is replaced if one of its
+    /// files has changed.
     fn look(&mut self, now: Instant, pause: Duration) {
         for one in &mut self.list {
             if let State::Ready { inputs, looked } = &mut one.state

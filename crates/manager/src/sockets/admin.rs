@@ -230,7 +230,7 @@ impl AdminListeners {
         }
     }
 
-    /// Says whether the unix socket's path is removed with it, or another weir has it.
+    /// Sets whether the unix socket's path is removed together with the socket, or belongs to another weir.
     pub(crate) fn set_ours(&self, is_ours: bool) {
         let name = self.unix.as_ref().and_then(|unix| unix.name.as_ref());
         if let Some(name) = name {

@@ -192,7 +192,7 @@ impl Sockets {
         }
     }
 
-    /// Says whether the paths of unix sockets are removed with them, or another weir has them.
+    /// Sets whether the paths of unix sockets are removed together with the sockets, or belong to another weir.
     pub(crate) fn set_ours(&self, is_ours: bool) {
         let paths = self.all().filter_map(|entry| entry.name.as_ref());
         paths.for_each(|path| path.set_ours(is_ours));

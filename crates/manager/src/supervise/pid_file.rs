@@ -143,7 +143,7 @@ fn failure(loaded: &Loaded, (cause, mend): (String, &str)) -> Failure {
     loaded.failure(vec![Problem::new("server.pid_file", cause, mend)])
 }
 
-/// That it cannot be written, and the fix.
+/// The error that the pid file cannot be written, and the fix.
 fn cannot(path: &Path, error: &io::Error) -> (String, &'static str) {
     let cause = match error_log::format() {
         Format::Weir => format!("{} cannot be written: {error}", path.display()),

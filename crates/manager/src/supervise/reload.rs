@@ -78,9 +78,9 @@ impl Manager<'_> {
         use_error_log(&self.current);
     }
 
-    /// Says that the new configuration or weir serves, when no new client reaches the one before any more. In PHP-FPM's place
-    /// that one has ended, too: nothing of it is answered or logged after that, unless a script runs for longer than this
-    /// waits. Called when the gateways were heard and processes that have ended are known.
+    /// Reports that the new configuration or weir serves, as soon as no new client reaches the previous one. In
+    /// PHP-FPM's place the previous one has ended, too: nothing of it is answered or logged after that, unless a script
+    /// runs for longer than this waits. Called when the gateways were heard and processes that have ended are known.
     pub(super) fn tend_handing(&mut self, now: Instant) {
         if let Some(until) = self.roles.closing
             && (until <= now || self.current.accepts_nothing())

@@ -53,7 +53,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Has these masters write their lists.
+    /// Orders these masters to write their lists.
     pub(crate) fn begin(by: Vec<MasterId>, masters: &mut Masters) -> Vec<Listing> {
         let mut listings = Vec::new();
         for by in by {

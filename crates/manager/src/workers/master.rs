@@ -730,7 +730,7 @@ fn list_scripts(source: Option<MasterId>, spec: &Spec, masters: &mut Masters) ->
     Some(Stage::List { by, number, list })
 }
 
-/// Has the new master compile the scripts of a list, whose roots were these; `None`: there are none.
+/// Orders the new master to compile the scripts of a list. The scripts had these roots. `None`: there is no list.
 fn warm(
     next: &Renewal,
     before: &[(String, PathBuf)],

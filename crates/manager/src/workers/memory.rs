@@ -64,7 +64,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of a process; `None`: of this one.
+    /// The limits of a process; `None`: of this process.
     pub fn of(process: Option<u32>) -> Limits {
         let process = process.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
         let own = read(&format!("/proc/{process}/cgroup"));

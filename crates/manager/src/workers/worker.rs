@@ -17,7 +17,7 @@ use crate::{
     php::{MasterId, Masters},
 };
 
-/// Has the output of a process read from now on: its lines can be logged with its process id.
+/// Starts reading the output of a process. From now on its lines can be logged with its process id.
 pub(super) fn watch_output(outputs: &Outputs, number: u32, masters: &Masters) {
     let added = (masters.watch).add_outputs(outputs, |stream| Source::WorkerOutput(number, stream));
     if let Err(error) = added {

@@ -427,7 +427,7 @@ pub(super) fn tell_gateway(pool: u16, pid: u32, declined: &str) -> ToGateway {
     }
 }
 
-/// Has the master fork a process that boots the application.
+/// Orders the master to fork a process that boots the application.
 fn start(
     master: MasterId,
     limit: Duration,

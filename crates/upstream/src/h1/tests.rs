@@ -460,7 +460,7 @@ fn a_request_is_sent_once_and_it_is_known_whether_the_server_may_have_seen_it() 
     assert!(matches!(told, Err(Error::Answer(Malformed::Truncated))));
 }
 
-/// Says the same again and again until nobody listens; the number of bytes.
+/// Sends the same bytes again and again until the other end is closed; returns the number of bytes.
 async fn endless(mut stream: DuplexStream, begin: &str, again: &str) -> usize {
     heard(&mut stream).await;
     let mut sent = 0;

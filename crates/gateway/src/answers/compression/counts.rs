@@ -18,7 +18,7 @@ pub(crate) struct Compressed {
 /// The length of an answer's body before compression, bytes.
 #[derive(Debug, Clone)]
 enum Original {
-    /// Of a body that was compressed before it was sent.
+    /// Original bytes of a body that was compressed before it was sent.
     Whole(u64),
     /// What a body that is compressed while it is sent had so far.
     SoFar(Rc<Cell<u64>>),

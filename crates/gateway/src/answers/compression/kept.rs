@@ -43,7 +43,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     kept: HashMap<Key, Arc<Kept>>,
-    /// Those that are being compressed, and who waits for them.
+    /// The files that are being compressed, and the requests that wait for them.
     made: HashMap<Key, Vec<oneshot::Sender<Option<Arc<Kept>>>>>,
 }
 

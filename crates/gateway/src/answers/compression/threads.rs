@@ -80,7 +80,7 @@ impl Compressors {
         })
     }
 
-    /// Has a thread do this.
+    /// Lets a thread do this job.
     ///
     /// # Errors
     ///

@@ -35,9 +35,9 @@ pub(super) struct Finding {
 #[derive(Default)]
 struct List {
     waiting: ByNumber<u64, Waiting>,
-    /// Those that were not looked up yet, with the time when they are due: the first one first. Some may have gone.
+    /// Requests that were not looked up yet, by the time when they are due. Some may have ended meanwhile.
     first: VecDeque<(u64, u64)>,
-    /// Those whose lookup found nothing, in the same form.
+    /// Requests whose lookup found nothing, in the same form.
     again: BTreeSet<(u64, u64)>,
     /// The last one was taken from `again`.
     was_again: bool,
@@ -49,7 +49,7 @@ struct Waiting {
     asker: Requester,
     /// The worker that makes the call; 0: not found yet.
     worker: u32,
-    /// Of the task of the request's connection.
+    /// Wakes the task of the request's connection.
     waker: Waker,
     /// Time between the last lookup and the next, µs.
     pause: u64,

@@ -9,7 +9,7 @@ use weir_acme::{ChallengeAnswer, Node, SEEN_EVERY, SharedAnswer, SharedChallenge
 use weir_control::{Challenges, GivenChallenge, ToGateway};
 use weir_sys::memory;
 
-/// Those of this node's orders, and those of others.
+/// Answers for this node's orders, and for orders of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     own: Vec<Placed>,

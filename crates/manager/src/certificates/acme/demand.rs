@@ -89,7 +89,7 @@ pub(crate) enum Demanded {
     Gone { name: String },
 }
 
-/// Of a certificate on demand.
+/// What an order on demand has in addition.
 #[derive(Debug, Default)]
 pub(super) struct OnDemand {
     /// The application has allowed the next order.
@@ -290,7 +290,7 @@ impl Orders {
         Err(SHORT)
     }
 
-    /// Has the application asked about a name.
+    /// Asks the application about a name.
     fn ask_application(&mut self, name: &str, now: Instant) {
         let number = self.next_order;
         self.next_order = number.wrapping_add(1);
@@ -435,7 +435,7 @@ impl Orders {
         one.write_state();
     }
 
-    /// Has a certificate ordered that the application has allowed. The error is a pause.
+    /// Orders a certificate that the application has allowed. The error is a pause.
     fn allow(&mut self, mut one: Wanted, now: Instant) -> Result<(), Duration> {
         let time = self.demand.time(now);
         if !take(&mut self.demand.orders, time) {

@@ -44,7 +44,7 @@ pub(super) struct Command {
 #[derive(Debug)]
 struct Record {
     order: u32,
-    /// Of the challenge.
+    /// Number of the challenge.
     number: u32,
     state: RecordState,
     name: String,

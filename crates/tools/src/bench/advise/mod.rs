@@ -376,5 +376,5 @@ fn in_json(
 /// Duration of each step without -t.
 const STEP: Duration = Duration::from_secs(3);
 
-/// Of a comment, characters.
+/// Width of a comment, characters.
 const COLUMNS: usize = 110;

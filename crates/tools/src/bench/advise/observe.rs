@@ -11,10 +11,10 @@ use serde_json::Value;
 /// Whose CPU time is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scope {
-    /// That of the whole machine, minus what it uses without load (processors): this includes the work that a request
-    /// causes elsewhere on it, for example in a database.
+    /// CPU use of the whole machine, minus its use without load (processors). This includes work that a request causes
+    /// elsewhere on the machine, for example in a database.
     Machine(f64),
-    /// That of a process and its descendants, if others keep the machine busy (with this many processors).
+    /// CPU use of a process and its descendants, if other programs keep the machine busy (with this many processors).
     Tree(u32, f64),
     /// It cannot be seen.
     Nothing,
@@ -135,7 +135,7 @@ pub struct Observation {
     pools: BTreeMap<String, Figures>,
 }
 
-/// Of one pool.
+/// The figures of one pool.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     /// Requests that it got in between.
@@ -209,7 +209,7 @@ const QUIET: f64 = 0.1;
 /// How long the machine is observed without load.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// Of a second (USER_HZ, which is 100 on all that Linux runs on today).
+/// Ticks of a second (USER_HZ, which is 100 on all machines that Linux supports today).
 const TICKS: f64 = 100.0;
 
 #[cfg(test)]

@@ -227,7 +227,7 @@ const STYLE: &str = ".chart{--good:#0b62a8;--bad:#b3261e;--warn:#8a5a00;--faint:
     .chart .name{stroke:none;font-weight:600}.chart .name.good{fill:var(--good)}.chart .name.bad{fill:var(--bad)}\
     .chart .name.warn{fill:var(--warn)}.chart .name.faint{fill:var(--faint)}";
 
-/// Of the picture, in its own units.
+/// Width of the picture, in its own units.
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 270.0;
 

@@ -38,7 +38,7 @@ pub struct Summary {
     pub elapsed: f64,
     /// How much longer the last requests took.
     pub tail: f64,
-    /// Of bodies.
+    /// Bytes of bodies.
     pub bytes: u64,
     /// Good answers a second while requests were sent.
     pub rate: f64,
@@ -89,7 +89,7 @@ pub struct Times {
     pub shortest: f64,
     /// The longest.
     pub longest: f64,
-    /// Those of [`PERCENTILES`].
+    /// The times at [`PERCENTILES`].
     pub percentiles: [f64; 6],
 }
 
@@ -100,9 +100,9 @@ pub struct Fairness {
     pub clients: usize,
     /// Good answers of the one with the fewest.
     pub least: u64,
-    /// Of the one in the middle.
+    /// Good answers of the client in the middle.
     pub middle: u64,
-    /// Of the one with the most.
+    /// Good answers of the client with the most.
     pub most: u64,
     /// Clients that got none.
     pub starved: usize,
@@ -140,11 +140,11 @@ pub struct Moment {
     pub refused: u64,
     /// Other failures.
     pub failed: u64,
-    /// Of good answers' times, s.
+    /// Median time of good answers, s.
     pub p50: f64,
-    /// The same.
+    /// A higher percentile of the same times.
     pub p99: f64,
-    /// The same.
+    /// A higher percentile of the same times.
     pub longest: f64,
     /// The longest refusal, s.
     pub refused_longest: f64,

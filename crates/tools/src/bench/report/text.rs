@@ -213,7 +213,7 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// Of the longest bar, characters.
+/// Width of the longest bar, characters.
 const WIDTH: usize = 50;
 
 #[cfg(test)]

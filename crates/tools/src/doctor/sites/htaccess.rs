@@ -26,7 +26,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// Those of one site.
+/// Checks the `.htaccess` files of one site.
 pub(super) fn of_site(site: &Site, root: &Path, notes: &mut Notes) {
     let found = htaccess::find(root);
     for file in &found.files {
