@@ -7,4 +7,5 @@ pub mod jail;
 pub(crate) mod measure;
 pub(crate) mod oom;
 pub(crate) mod role;
+pub(crate) mod unsent;
 pub(crate) mod watch;

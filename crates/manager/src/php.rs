@@ -211,7 +211,7 @@ impl Masters {
         let mut more = master.limits();
         more.push(("title", master.title().into_bytes()));
         let config = master.config(more);
-        master.queue.push_back((config, vec![theirs.slow]));
+        master.unsent.push((config, vec![theirs.slow]));
         let attached = vec![theirs.channel, theirs.stdout, theirs.stderr];
         let who = master.spec.identity.as_ref();
         self.templates.order(template, master.id.0, who, attached);
@@ -425,10 +425,9 @@ impl Masters {
 
     /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
-        let next = |master: &Master| match (master.birth(), master.queue.is_empty()) {
-            (Some(until), _) => Some(until),
-            (None, true) => master.until,
-            (None, false) => Some(now + RESEND),
+        let next = |master: &Master| {
+            let resend = || master.unsent.next_flush(now);
+            master.birth().or_else(resend).or(master.until)
         };
         let next = self.list.iter().filter_map(next);
         let templates = self.templates.deadline(now);
@@ -520,9 +519,6 @@ const SIGTERM: u8 = 15;
 
 /// How long a template may take to fork a master. It needs some milliseconds.
 const BIRTH_LIMIT: Duration = Duration::from_secs(5);
-
-/// Pause before an order is sent again for which the channel had no room.
-const RESEND: Duration = Duration::from_millis(5);
 
 /// How many messages of one master are handled before others get their turn.
 const MESSAGES_AT_ONCE: usize = 256;

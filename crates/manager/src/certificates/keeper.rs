@@ -29,8 +29,9 @@ use weir_sys::{
 use super::open_pair;
 use crate::{
     children::{
-        gateway::{Lifetime, describe_pause, is_full, is_gone},
+        gateway::{Lifetime, describe_pause},
         role,
+        unsent::{RESEND, is_full, is_gone},
     },
     sockets::quic::{Quic, QuicHandover},
 };
@@ -679,9 +680,6 @@ const WRONG: &str = "the keeper of private keys sent a wrong message";
 
 /// How long the keeper may take to start, and for an answer. It needs some milliseconds, and one.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// Pause before a message is sent again for which the channel had no room.
-const RESEND: Duration = Duration::from_millis(5);
 
 /// A keeper that is younger than this is not replaced because a gateway says that it does not answer.
 const YOUNG: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The gateway as the manager sees it: a process, a channel, and a queue of messages that the channel has not
+//! The gateway as the manager sees it: a process, a channel, and the messages that the channel has not
 //! accepted yet.
 //!
 //! A gateway that dies is restarted: at once if it lived for some time, after a short pause if it had served, and
@@ -7,7 +7,6 @@
 //! slowest thread has made no progress.
 
 use std::{
-    collections::VecDeque,
     ffi::OsString,
     io,
     os::fd::{AsFd, BorrowedFd},
@@ -17,7 +16,7 @@ use std::{
 use weir_control::{Channel, ToGateway, ToManager};
 use weir_sys::process::{self, Exit, Spawn};
 
-use super::{jail::ROLE, role};
+use super::{jail::ROLE, role, unsent::Unsent};
 
 /// A gateway that runs or will be restarted.
 #[derive(Debug, Default)]
@@ -43,7 +42,7 @@ pub(crate) struct Gateway {
 struct Running {
     pid: u32,
     channel: Channel,
-    queue: VecDeque<ToGateway>,
+    unsent: Unsent<ToGateway>,
     since: Instant,
     /// Whether it got all that it needs. What is told to it before is dropped, as without a gateway.
     begun: bool,
@@ -84,7 +83,7 @@ impl Gateway {
         self.running = Some(Running {
             pid,
             channel: Channel::new(channel),
-            queue: messages.into(),
+            unsent: messages.into(),
             since: now,
             begun: false,
             served: false,
@@ -97,7 +96,7 @@ impl Gateway {
     /// Sends the process the other messages for its start.
     pub(crate) fn begin(&mut self, messages: Vec<ToGateway>) {
         if let Some(running) = &mut self.running {
-            running.queue.extend(messages);
+            running.unsent.extend(messages);
             running.begun = true;
         }
         self.flush();
@@ -106,7 +105,7 @@ impl Gateway {
     /// Queues a message; without a gateway that has begun it is dropped, with its descriptor.
     pub(crate) fn send(&mut self, message: ToGateway) {
         if let Some(running) = self.running.as_mut().filter(|running| running.begun) {
-            running.queue.push_back(message);
+            running.unsent.push(message);
         }
     }
 
@@ -125,21 +124,21 @@ impl Gateway {
         let Some(running) = &mut self.running else {
             return;
         };
-        while let Some(message) = running.queue.front() {
-            match running.channel.tell_gateway(message) {
-                Ok(()) => drop(running.queue.pop_front()),
-                Err(error) if is_full(&error) => break,
-                // The gateway has ended. Its exit status says why.
-                Err(_) => return running.queue.clear(),
-            }
+        let channel = &running.channel;
+        let sent = running
+            .unsent
+            .flush(|message| channel.tell_gateway(message));
+        if sent.is_err() {
+            // The gateway has ended. Its exit status says why.
+            return running.unsent.clear();
         }
         // Until the gateway serves, the queue may be longer.
-        if running.served && running.queue.len() > MAX_QUEUE {
+        if running.served && running.unsent.len() > MAX_QUEUE {
             log::error!(
                 "the gateway (process {}) does not read messages: killed",
                 running.pid
             );
-            running.queue.clear();
+            running.unsent.clear();
             self.kill();
         }
     }
@@ -252,7 +251,7 @@ impl Gateway {
         if ping <= now {
             self.ping = Some(now + every);
             // If its queue is not empty, it gets no further pings.
-            if self.running.as_ref().is_some_and(|r| r.queue.is_empty()) {
+            if self.running.as_ref().is_some_and(|r| r.unsent.is_empty()) {
                 self.send(ToGateway::Ping);
                 self.flush();
             }
@@ -311,7 +310,7 @@ impl Gateway {
                 closed: Some(closed),
                 ..
             }) => Some(*closed + LAST_WORDS),
-            Some(running) if !running.queue.is_empty() => Some(now + RESEND),
+            Some(running) if !running.unsent.is_empty() => running.unsent.next_flush(now),
             _ => self.due,
         }
     }
@@ -396,19 +395,6 @@ fn environment() -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// Whether the channel is full now: its queue is full, or too many descriptors are in transit (`ETOOMANYREFS`).
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    /// ETOOMANYREFS of Linux.
-    const TOO_MANY: i32 = 109;
-    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(TOO_MANY)
-}
-
-/// Whether the process at the other end of a channel has ended. If it had not read all, the kernel says so with a reset.
-pub(crate) fn is_gone(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset};
-    matches!(error.kind(), BrokenPipe | ConnectionReset)
-}
-
 /// Pause before each start of a gateway that has served but repeatedly ends soon.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -420,9 +406,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long a gateway that has closed its channel may take to write its logs and end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// Pause before a message is sent again for which the channel had no room.
-const RESEND: Duration = Duration::from_millis(5);
 
 /// Maximum number of waiting messages; with more, the gateway counts as stuck.
 const MAX_QUEUE: usize = 16_384;

@@ -1,7 +1,6 @@
 //! One master: its process, its channel, and what waits to be sent.
 
 use std::{
-    collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
@@ -25,11 +24,20 @@ use super::{
 };
 use crate::{
     children::{
-        gateway::is_full,
+        unsent::Unsent,
         watch::{Source, Watch},
     },
     output::{Outputs, slow_log::SlowSocket},
 };
+
+/// A packet to a process that loads PHP, and the descriptors that go with it.
+pub(super) type Packet = (Vec<u8>, Vec<OwnedFd>);
+
+/// Sends a packet; the process gets duplicates of its descriptors.
+pub(super) fn send_packet(channel: &OwnedFd, (packet, attached): &Packet) -> io::Result<()> {
+    let attached: Vec<BorrowedFd<'_>> = attached.iter().map(AsFd::as_fd).collect();
+    message::send(channel.as_fd(), packet, &attached, false)
+}
 
 #[derive(Debug)]
 pub(super) struct Master {
@@ -41,7 +49,7 @@ pub(super) struct Master {
     pub(super) spec: Rc<Spec>,
     /// `None`: it is ending.
     pub(super) channel: Option<OwnedFd>,
-    pub(super) queue: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    pub(super) unsent: Unsent<Packet>,
     pub(super) outputs: Outputs,
     pub(super) slow: Option<SlowSocket>,
     pub(super) logs: Logs,
@@ -83,7 +91,7 @@ impl Master {
             from: None,
             spec: spec.clone(),
             channel: Some(channel),
-            queue: VecDeque::new(),
+            unsent: Unsent::default(),
             outputs: outputs.in_plain_lines(),
             slow: Some(slow),
             logs: logs.clone(),
@@ -134,7 +142,7 @@ impl Master {
         let pid = spawn.start().map_err(|error| error.to_string())?;
         self.pid = Some(pid);
         let config = self.config(Fields::new());
-        self.queue.push_back((config, vec![theirs.slow, hidden]));
+        self.unsent.push((config, vec![theirs.slow, hidden]));
         self.flush(Instant::now());
         Ok(())
     }
@@ -216,7 +224,7 @@ impl Master {
     /// Queues an order; if the master is ending, it is dropped with its descriptors.
     pub(super) fn send(&mut self, order: &Order<'_>, attached: Vec<OwnedFd>) {
         if self.channel.is_some() {
-            self.queue.push_back((order.encode(), attached));
+            self.unsent.push((order.encode(), attached));
             self.flush(Instant::now());
         }
     }
@@ -225,16 +233,12 @@ impl Master {
         let Some(channel) = self.channel.as_ref().filter(|_| self.pid.is_some()) else {
             return;
         };
-        while let Some((packet, attached)) = self.queue.front() {
-            let attached: Vec<BorrowedFd<'_>> = attached.iter().map(AsFd::as_fd).collect();
-            match message::send(channel.as_fd(), packet, &attached, false) {
-                Ok(()) => drop(self.queue.pop_front()),
-                Err(error) if is_full(&error) => break,
-                // Its end will be reported. If not, it has closed the channel and cannot be used any more.
-                Err(_) => return self.end(now),
-            }
+        let sent = self.unsent.flush(|packet| send_packet(channel, packet));
+        if sent.is_err() {
+            // Its end will be reported. If not, it has closed the channel and cannot be used any more.
+            return self.end(now);
         }
-        if self.queue.len() > MAX_QUEUE {
+        if self.unsent.len() > MAX_QUEUE {
             tell!(
                 error,
                 self.about(),
@@ -314,7 +318,7 @@ impl Master {
     /// Orders it to end with all its workers; it is killed if it does not.
     pub(super) fn end(&mut self, now: Instant) {
         if self.channel.take().is_some() {
-            self.queue.clear();
+            self.unsent.clear();
             self.until = Some(now + LAST_WORDS);
         }
     }

@@ -11,10 +11,9 @@
 //! ([`super::Masters`]).
 
 use std::{
-    collections::VecDeque,
     ffi::OsString,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -28,17 +27,17 @@ use weir_sys::{
 };
 
 use super::{
-    LAST_MESSAGES, MAX_PACKET, RESEND,
+    LAST_MESSAGES, MAX_PACKET,
     inputs::Inputs,
-    master::LAST_WORDS,
+    master::{LAST_WORDS, Packet, send_packet},
     of_this_build,
     variables::{self, Fields},
     wire::{Order, Report},
 };
 use crate::{
     children::{
-        gateway::is_full,
         oom::KILLED,
+        unsent::Unsent,
         watch::{Source, Watch},
     },
     output::{OutputLog, Outputs},
@@ -92,7 +91,7 @@ struct Running {
     /// `None`: it is ending.
     channel: Option<OwnedFd>,
     /// Orders that the channel had no room for.
-    queue: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    unsent: Unsent<Packet>,
     outputs: Outputs,
     log: OutputLog,
     /// When it is killed if it has not ended.
@@ -155,7 +154,7 @@ impl Templates {
         let running = self.get(id).and_then(|one| one.process.as_mut());
         if let Some(running) = running.filter(|running| running.channel.is_some()) {
             let order = Order::Master(number, who).encode();
-            running.queue.push_back((order, attached));
+            running.unsent.push((order, attached));
             running.flush();
         }
     }
@@ -261,9 +260,9 @@ impl Templates {
                 State::Ready { .. } | State::Old => None,
             };
             let running = one.process.as_ref();
-            let resend = running.filter(|running| !running.queue.is_empty());
+            let resend = running.and_then(|running| running.unsent.next_flush(now));
             let ends = running.and_then(|running| running.until);
-            [state, ends, resend.map(|_| now + RESEND)]
+            [state, ends, resend]
         };
         self.list.iter().flat_map(of_one).flatten().min()
     }
@@ -445,35 +444,32 @@ impl Running {
         let mut running = Self {
             pid,
             channel: Some(channel),
-            queue: VecDeque::new(),
+            unsent: Unsent::default(),
             outputs: outputs.in_plain_lines(),
             log: OutputLog::of_no_pool("(all)"),
             until: None,
         };
         let order = Order::Config(&config).encode();
-        running.queue.push_back((order, vec![null.into(), hidden]));
+        running.unsent.push((order, vec![null.into(), hidden]));
         running.flush();
         Ok(running)
     }
 
     fn flush(&mut self) {
-        while let Some(channel) = &self.channel
-            && let Some((packet, attached)) = self.queue.front()
-        {
-            let attached: Vec<BorrowedFd<'_>> = attached.iter().map(AsFd::as_fd).collect();
-            match message::send(channel.as_fd(), packet, &attached, false) {
-                Err(error) if is_full(&error) => return,
-                // If the template is gone, the masters' ends of the sockets are closed here. The other ends notice
-                // that.
-                Ok(()) | Err(_) => drop(self.queue.pop_front()),
-            }
+        let Some(channel) = &self.channel else {
+            return;
+        };
+        let sent = self.unsent.flush(|packet| send_packet(channel, packet));
+        if sent.is_err() {
+            // The template is gone. The masters' ends of the sockets are closed here, which the other ends notice.
+            self.unsent.clear();
         }
     }
 
     /// Lets it end; it is killed if it does not.
     fn end(&mut self, now: Instant) {
         if self.channel.take().is_some() {
-            self.queue.clear();
+            self.unsent.clear();
             self.until = Some(now + LAST_WORDS);
         }
     }

@@ -12,7 +12,7 @@ use weir_sys::{process, signal::Signal};
 use super::{LAST_WORDS, Manager, Reload, Requester, Stopping, reload::LONGEST_CLOSE, say_lines};
 use crate::{
     Failure,
-    children::gateway::is_gone,
+    children::unsent::is_gone,
     generation::give_connections,
     php::MasterEvent,
     supervise::pid_file::PidFile,

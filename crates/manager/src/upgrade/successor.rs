@@ -1,7 +1,6 @@
 //! The new weir, as the old one sees it.
 
 use std::{
-    collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
@@ -17,7 +16,7 @@ use super::{ToPredecessor, ToSuccessor, receive, send};
 use crate::{
     children::{
         environment,
-        gateway::{is_full, is_gone},
+        unsent::{Unsent, is_gone},
     },
     output::tail::OutputTail,
     upgrade::program::Program,
@@ -29,7 +28,7 @@ pub(crate) struct Successor {
     pub(crate) pid: u32,
     /// `None`: it has ended.
     channel: Option<OwnedFd>,
-    queue: VecDeque<(ToSuccessor, Option<OwnedFd>)>,
+    unsent: Unsent<(ToSuccessor, Option<OwnedFd>)>,
     /// Its standard error until it has proved to be a weir that takes over.
     output: OutputTail,
     /// Its version; `None`: it has not said it yet.
@@ -39,7 +38,7 @@ pub(crate) struct Successor {
     limit: Duration,
     exit: Option<Exit>,
     /// Why it could not be given something.
-    unsent: Option<String>,
+    failed: Option<String>,
     /// The new weir is given up for this reason. It has some time to remove the files that it has made.
     given_up: Option<String>,
 }
@@ -83,13 +82,13 @@ impl Successor {
         Ok(Self {
             pid,
             channel: Some(ours),
-            queue: VecDeque::new(),
+            unsent: Unsent::default(),
             output,
             version: None,
             until: Instant::now() + limit,
             limit,
             exit: None,
-            unsent: None,
+            failed: None,
             given_up: None,
         })
     }
@@ -97,7 +96,7 @@ impl Successor {
     /// Queues a message.
     pub(crate) fn tell(&mut self, message: ToSuccessor, attached: Option<OwnedFd>) {
         if self.channel.is_some() {
-            self.queue.push_back((message, attached));
+            self.unsent.push((message, attached));
             self.flush();
         }
     }
@@ -135,7 +134,7 @@ impl Successor {
         } else if self.given_up.is_some() {
             return None;
         }
-        if let Some(cause) = self.unsent.take() {
+        if let Some(cause) = self.failed.take() {
             return Some(Outcome::Failed(cause));
         }
         if let Some(exit) = self.exit {
@@ -152,7 +151,7 @@ impl Successor {
             self.given_up = Some(self.with_output(cause));
             // It sees that, and ends.
             self.channel = None;
-            self.queue.clear();
+            self.unsent.clear();
             self.until = now + LAST_WORDS;
         }
         None
@@ -166,7 +165,7 @@ impl Successor {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Ok(None) | Err(_) => {
                 self.channel = None;
-                self.queue.clear();
+                self.unsent.clear();
                 None
             }
         }
@@ -189,10 +188,7 @@ impl Successor {
 
     /// When [`look`](Self::look) has something to do.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
-        match self.queue.is_empty() {
-            true => self.until,
-            false => now + RESEND,
-        }
+        self.unsent.next_flush(now).unwrap_or(self.until)
     }
 
     /// Sends what the channel takes now.
@@ -200,19 +196,16 @@ impl Successor {
         let Some(channel) = &self.channel else {
             return;
         };
-        while let Some((message, attached)) = self.queue.front() {
-            let attached = attached.as_ref().map(AsFd::as_fd);
-            match send(channel.as_fd(), message, attached) {
-                Ok(()) => drop(self.queue.pop_front()),
-                Err(error) if is_full(&error) => return,
-                // It ends, and its exit says why.
-                Err(error) if is_gone(&error) => return self.queue.clear(),
-                Err(error) => {
-                    self.unsent = Some(format!(
-                        "the new weir cannot be given all it needs: {error}"
-                    ));
-                    return self.queue.clear();
-                }
+        let sent = self.unsent.flush(|(message, attached)| {
+            send(channel.as_fd(), message, attached.as_ref().map(AsFd::as_fd))
+        });
+        if let Err(error) = sent {
+            self.unsent.clear();
+            // If it ends, its exit says why.
+            if !is_gone(&error) {
+                self.failed = Some(format!(
+                    "the new weir cannot be given all it needs: {error}"
+                ));
             }
         }
     }
@@ -231,9 +224,6 @@ const MOST_OUTPUT: usize = 8192;
 /// How long one that is given up may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// Pause before a message is sent again for which the channel had no room.
-const RESEND: Duration = Duration::from_millis(5);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,20 +236,20 @@ mod tests {
         let mut successor = Successor {
             pid: 0,
             channel: Some(channel),
-            queue: VecDeque::new(),
+            unsent: Unsent::default(),
             output,
             version: None,
             until: now + LAST_WORDS,
             limit: LAST_WORDS,
             exit: None,
-            unsent: None,
+            failed: None,
             given_up: None,
         };
         successor.tell(ToSuccessor::Reload, None);
         drop(theirs);
         successor.tell(ToSuccessor::Reload, None);
         successor.tell(ToSuccessor::Reload, None);
-        assert_eq!(successor.unsent, None);
+        assert_eq!(successor.failed, None);
         successor.exited(Exit::Code(3));
         let Some(Outcome::Failed(cause)) = successor.look(now) else {
             panic!("it has ended");
