@@ -199,7 +199,7 @@ fn of_folder(folder: &Path) -> Vec<Listed> {
 }
 
 impl Listed {
-    /// What is in the file, or why that is not known.
+    /// The content of the file, or why it is not known.
     fn issued(&self) -> Result<Issued, String> {
         let shown = self.chain.display();
         match fs::File::open(&self.chain) {
@@ -209,7 +209,7 @@ impl Listed {
         }
     }
 
-    /// What became of its last order, if that failed.
+    /// The state of the last order, if it failed.
     fn failure(&self) -> Option<State> {
         let state = self.issuer.and_then(|_| State::read(&self.chain));
         state.filter(|state| state.error.is_some())

@@ -285,7 +285,8 @@ impl OrderContext {
         });
     }
 
-    /// Tells what time it is for the authority, if it has said so since the last time. Returns whether it has.
+    /// Reports the authority's clock to the manager, if the authority has named its time since the last report. Returns
+    /// whether it has.
     fn tell_time(&self) -> bool {
         let authority = self.authority.borrow().clone();
         let time = authority.and_then(|authority| {

@@ -241,7 +241,7 @@ pub struct Listener {
     pub http2: Http2,
     /// Clients may use HTTP/3, on the same port over UDP.
     pub http3: bool,
-    /// What they may do then.
+    /// What clients of HTTP/2 may do.
     pub http2_limits: Http2Limits,
 }
 

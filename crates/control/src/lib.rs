@@ -63,7 +63,7 @@ pub enum ToGateway<F = OwnedFd> {
     Jail(Jail),
     /// The configuration: its name for messages, and its text as a file.
     Config {
-        /// What is needed besides the text to interpret it.
+        /// The values besides the text that are needed to interpret it.
         source: Source,
         /// Whether to write each step of each request to stderr.
         trace: bool,
@@ -346,7 +346,7 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// The state of a log that the manager writes; part of the answer to [`ToManager::Measure`].
     ManagerLog(Health),
-    /// What becomes of certificates that are ordered, in the form of [`CertificateOrders::encode`]; part of the answer to
+    /// The state of orders for certificates, in the form of [`CertificateOrders::encode`]; part of the answer to
     /// [`ToManager::Measure`].
     CertificateOrders(F),
     /// There is no certificate on demand for this name, and it is not to be wanted again for so many seconds.

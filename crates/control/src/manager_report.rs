@@ -40,9 +40,9 @@ pub struct ManagerReport {
     pub old: Vec<OldGeneration>,
     /// The state of the logs that the manager writes.
     pub logs: Vec<Health>,
-    /// What becomes of certificates that are ordered.
+    /// The state of orders for certificates.
     pub orders: Arc<[CertificateOrder]>,
-    /// What becomes of certificates on demand; `None`: there are none.
+    /// The state of certificates on demand; `None`: there are none.
     pub demand: Option<DemandReport>,
     /// Collects the earlier configurations and the logs until the manager says that the report is complete.
     partial: (Vec<OldGeneration>, Vec<Health>),

@@ -88,7 +88,7 @@ pub struct GivenChallenge {
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What becomes of all certificates that are ordered from an authority.
+/// The state of all orders for certificates.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct CertificateOrders {
     /// One for each certificate of the configuration, and those on demand whose last order has failed.
@@ -97,7 +97,7 @@ pub struct CertificateOrders {
     pub demand: Option<DemandReport>,
 }
 
-/// What becomes of certificates on demand. Counts are those since the manager's start.
+/// The state of certificates on demand. Counts are from the manager's start on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct DemandReport {
     /// Certificates that are there.

@@ -129,7 +129,7 @@ impl Host {
         self.trouble().budget.call(Micros(clock::now()));
     }
 
-    /// What is set in its calls; `caller`: the address of the caller, `None` for a unix socket.
+    /// The headers that weir sets in calls of this host; `caller`: the address of the caller, `None` for a unix socket.
     pub(crate) fn outbound(&self, caller: Option<IpAddr>) -> Outbound<'_> {
         Outbound {
             authority: &self.authority,

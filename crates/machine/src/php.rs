@@ -293,7 +293,7 @@ struct Search<'a> {
     host_folders: &'a [PathBuf],
     /// The objects of weir-php: the build that they are for, and the path.
     objects: Vec<(String, PathBuf)>,
-    /// What was found and cannot be used, and why; the version, if it is known.
+    /// Programs that were found but cannot be used: the version, if it is known, and the reason.
     refused: Vec<(Option<Version>, String)>,
 }
 

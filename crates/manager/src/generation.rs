@@ -685,7 +685,7 @@ impl Generation {
         self.sockets = Sockets::default();
     }
 
-    /// What is visible outside is that of this configuration from now on: what was made for it stays.
+    /// From now on this configuration is in force: files and sockets that were made for it stay.
     pub(super) fn takes_effect(&self) {
         self.sockets.set_backlogs();
         self.plan.log_files.keep();

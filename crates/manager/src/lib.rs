@@ -44,7 +44,7 @@ pub struct Start<'a> {
     pub name: String,
     /// The configuration's text.
     pub text: String,
-    /// What is needed besides the text to interpret it.
+    /// The values besides the text that are needed to interpret it.
     pub environment: Environment,
     /// The file, which a reload reads again; `None`: there is only the text.
     pub file: Option<PathBuf>,

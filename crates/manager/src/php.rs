@@ -150,7 +150,7 @@ pub(super) enum MasterEventKind {
 /// All masters of this weir.
 #[derive(Debug)]
 pub(super) struct Masters {
-    /// What of them, and of all workers, is to be read.
+    /// Which descriptors of masters, and of all workers, can be read.
     pub(super) watch: Watch,
     list: Vec<Master>,
     last: u32,
@@ -217,7 +217,7 @@ impl Masters {
         self.templates.order(template, master.id.0, who, attached);
     }
 
-    /// What it was started with; `None`: it is gone or ending.
+    /// The settings with which the master was started; `None`: it has ended or is ending.
     pub(super) fn spec(&self, id: MasterId) -> Option<&Rc<Spec>> {
         let master = self.list.iter().find(|master| master.id == id)?;
         master.channel.is_some().then_some(&master.spec)

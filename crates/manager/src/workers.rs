@@ -95,9 +95,9 @@ pub(super) struct Before<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopping {
     No,
-    /// They were asked to end.
+    /// The workers were asked to end.
     Requested,
-    /// They were killed.
+    /// The workers were killed.
     Killed,
 }
 

@@ -110,7 +110,7 @@ use starting::count_outsiders;
 pub struct Pool {
     limits: Limits,
     workers: Workers,
-    /// What each client has of them; nothing is counted where there is no `client_share`.
+    /// How many workers each client uses. Without `client_share` nothing is counted.
     holders: Holders,
     /// The same for each session.
     sessions: Holders,

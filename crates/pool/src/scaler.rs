@@ -343,7 +343,7 @@ impl Scaler {
         }
     }
 
-    /// One more may be started in addition to the rate.
+    /// Allows one more start in addition to the rate.
     fn owe(&mut self) {
         self.owed = (self.owed + 1).min(self.scaling.max_children);
     }

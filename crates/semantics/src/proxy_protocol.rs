@@ -31,7 +31,7 @@ pub enum Origin {
 /// Why the bytes are no header. The connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
-    /// They do not begin as a header of version 1 or 2.
+    /// The bytes do not begin as a header of version 1 or 2.
     Missing,
     /// A line of version 1 that is wrong or too long.
     Line,

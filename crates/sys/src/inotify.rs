@@ -18,7 +18,7 @@ use rustix::{
 #[derive(Debug)]
 pub struct Inotify(OwnedFd);
 
-/// What is to be told of the entries of a folder.
+/// Which changes of a folder's entries are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watch {
     /// Entries that are added, removed or renamed.

@@ -607,7 +607,7 @@ impl Session {
         }
     }
 
-    /// Tells the client that nothing more comes (RFC 8446 §6.1), once it is sent.
+    /// Writes the alert that tells the client that nothing more comes (RFC 8446 §6.1). The caller must send it.
     pub fn end(&mut self) {
         if let State::Open(connection) = &mut self.state {
             connection.send_close_notify();

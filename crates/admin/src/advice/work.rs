@@ -162,7 +162,8 @@ impl Work {
         self.machine.is_some_and(|busy| busy >= FULL)
     }
 
-    /// What most slow scripts wait for. Who waits for a lock waits for one that does something else, so a few of them are enough.
+    /// What most slow scripts wait for. Scripts that wait for a lock wait for a script that does something else, so a
+    /// few of the others are enough.
     fn cause(&self) -> Option<Wait> {
         let all: u64 = self.places.iter().map(|place| place.count).sum();
         let of = |wait: Wait| -> u64 {

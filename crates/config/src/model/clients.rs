@@ -95,7 +95,7 @@ pub enum FairBy {
 /// Users and passwords that clients need (RFC 7617).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BasicAuth {
-    /// What is protected, for the people who are asked for a password.
+    /// Name of the protected area. Browsers show it where people type the password.
     pub realm: String,
     /// The file of users, as htpasswd writes it.
     pub file: PathBuf,

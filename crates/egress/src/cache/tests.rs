@@ -157,7 +157,7 @@ impl World {
         (now.bytes, now.answers)
     }
 
-    /// What is kept for a GET, as it is answered.
+    /// The stored answer to a GET, as a caller gets it.
     fn kept(&self, path: &str, headers: Headers<'_>) -> Option<Response<ResponseBody>> {
         match self.look(Method::GET, path, headers) {
             Lookup::Hit(answer, CacheUse::Hit) => Some(*answer),

@@ -48,7 +48,7 @@ pub(crate) struct Auth {
 /// The state of a file of users.
 #[derive(Default)]
 struct Known {
-    /// As it was read last; `None`: not yet.
+    /// The file as it was read last; `None`: not yet.
     file: Option<(Option<State>, Content)>,
     /// Users who have shown their password, and until when they are remembered ([`clock::now`]).
     verified: HashMap<[u8; 32], u64>,

@@ -19,7 +19,7 @@ pub(crate) struct Limit {
     policy: String,
 }
 
-/// What becomes of a request.
+/// Whether a request passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passes {

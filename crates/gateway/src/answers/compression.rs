@@ -300,7 +300,7 @@ fn finish(
     }
 }
 
-/// What becomes of the tag of an answer.
+/// How the tag of an answer changes.
 enum Tag {
     /// The tag of a file names the coding.
     Suffixed(Vec<u8>),

@@ -81,7 +81,7 @@ enum State {
 enum Stored {
     /// In memory.
     Memory,
-    /// They must be written to this file.
+    /// The bytes must be written to this file.
     File(Rc<SpoolFile>),
     /// There is no room.
     Full,

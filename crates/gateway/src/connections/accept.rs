@@ -236,7 +236,7 @@ pub(crate) async fn take_in(
 pub(crate) struct Incoming {
     pub(crate) socket: Socket,
     pub(crate) peer: Option<SocketAddr>,
-    /// What a proxy has said of its ends.
+    /// The ends of the connection, as a proxy has named them.
     pub(crate) proxied: Option<Proxied>,
     pub(crate) place: ConnectionPermit,
     /// As in [`Detached`].

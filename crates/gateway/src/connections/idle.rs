@@ -131,7 +131,7 @@ pub(crate) fn longest(now: u64) -> u64 {
     })
 }
 
-/// Tells of each connection of a client that has not asked anything: its slot.
+/// Calls `tell` with the slot of each connection whose client has sent no request.
 pub(crate) fn each_silent(gateway: &Gateway, mut tell: impl FnMut(Silent<usize>)) {
     LIST.with_borrow(|list| {
         for (slot, connection) in list.connections.iter().enumerate() {

@@ -68,7 +68,7 @@ impl Proxied {
         }
     }
 
-    /// As requests see them. `proxy`: the address of the proxy; `tls`: the client's TLS.
+    /// The ends of the connection as requests see them. `proxy`: the address of the proxy; `tls`: the client's TLS.
     pub(crate) fn endpoints(&self, proxy: Option<SocketAddr>, tls: Option<Arc<Info>>) -> Endpoints {
         let endpoints = Endpoints::new(self.client, self.server, tls);
         match proxy {

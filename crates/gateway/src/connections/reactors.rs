@@ -218,7 +218,7 @@ impl Reactors {
         Ok(())
     }
 
-    /// One of those that run, in proportion to their weights.
+    /// Chooses one of the running reactors, in proportion to their weights.
     fn choose(&self) -> u16 {
         let running = usize::from(self.running());
         let weights = self.slots.iter().take(running);
@@ -405,7 +405,8 @@ impl Control {
         })
     }
 
-    /// What each reactor did since the last look. One that has not measured itself since counts as before.
+    /// What each reactor did since the last look. A reactor that has not measured itself since then keeps its last
+    /// load.
     fn loads(&mut self, reactors: &Reactors) -> Vec<ReactorLoad> {
         let started = reactors.slots.iter().take_while(|slot| slot.has_started());
         let loads = started.zip(&mut self.seen).map(|(slot, seen)| {

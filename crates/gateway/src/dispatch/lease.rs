@@ -68,7 +68,7 @@ pub(crate) struct LeaseInner {
     pub(super) begun: bool,
     /// The turn of the request's `serialize_by` key, which ends with the lease.
     pub(crate) turn: Option<Turn>,
-    /// What is to be learned from the request, and how it used its session.
+    /// What the pool learns from the request, and how the request used its session.
     pub(crate) learner: Option<Learner>,
     pub(super) session: Option<SessionUse>,
     /// Since when it is lent ([`clock::now`]), and for which site.

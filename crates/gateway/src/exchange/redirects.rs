@@ -63,7 +63,7 @@ pub(super) struct FileRedirect {
     status: StatusCode,
     /// The script's head.
     said: Fields,
-    /// What was kept of earlier scripts, for this file.
+    /// Headers of earlier scripts that are kept for this file.
     earlier: Option<Fields>,
     /// The file, once it was looked for. `None`: it is another URL of the site, [`Self::location`].
     pub(super) target: Option<Target<'static>>,

@@ -83,7 +83,7 @@ pub struct Source<'s> {
     pub as_text: bool,
 }
 
-/// What is read of a file and its precompressed variants, on whichever thread: the reactor that gets it makes a [`FileEntry`]
+/// A file and its precompressed variants, as any thread may read them. The reactor that gets this makes a [`FileEntry`]
 /// of it.
 #[derive(Debug)]
 pub struct LoadedFile {

@@ -113,7 +113,7 @@ pub(crate) fn connected(
 pub(crate) struct AtWorker {
     run: Run,
     pool: &'static PoolHandle,
-    /// What has arrived and is not an interim response.
+    /// The bytes that have arrived, without interim responses.
     output: Vec<u8>,
     /// How many bytes of it were searched for the end of the head; at the end, where the body begins.
     scanned: usize,
@@ -281,7 +281,7 @@ impl AtWorker {
         Poll::Ready(Ok(()))
     }
 
-    /// What was sent is no head. A server is blamed for it.
+    /// The worker has sent bytes that are no head. For a server this counts as a failure.
     #[cold]
     fn bad(&mut self, message: String) -> HeadError {
         if let Some(server) = self.server
@@ -362,7 +362,7 @@ fn params_of(mut request: &[u8]) -> Option<Pairs> {
     None
 }
 
-/// What is wrong with a response that has ended after so many bytes of its head.
+/// The message about a response that has ended within its head, after this many bytes.
 #[cold]
 fn cut_off(bytes: usize) -> String {
     match bytes {

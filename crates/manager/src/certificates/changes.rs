@@ -45,7 +45,7 @@ type Entry = u64;
 /// Watches what a path leads through.
 struct Watcher<'i> {
     inotify: &'i Inotify,
-    /// What is known of folders: their entries on the way, and where they are.
+    /// The known folders: their entries that lead to a file, and the paths to which these lead.
     known: HashMap<PathBuf, (Vec<Entry>, PathBuf)>,
     /// Numbers of folders.
     numbers: HashMap<(PathBuf, bool), i32>,

@@ -63,7 +63,7 @@ struct Running {
     channel: OwnedFd,
     since: Instant,
     is_ready: bool,
-    /// What is not sent yet.
+    /// Messages that were not sent yet.
     queue: VecDeque<Message>,
     /// The channel was full.
     is_full: bool,
@@ -73,7 +73,7 @@ struct Running {
     heard: Instant,
 }
 
-/// What it is told.
+/// A message to the keeper.
 #[derive(Debug)]
 enum Message {
     /// The files of chain and key, which are opened when their turn comes.
@@ -86,7 +86,7 @@ enum Message {
     Other(ToKeeper),
 }
 
-/// What it is to answer.
+/// A question that the keeper must answer.
 #[derive(Debug)]
 enum Asked {
     /// Whether it can serve. Those who wait for that.
@@ -215,7 +215,7 @@ impl Keeper {
         self.starts
     }
 
-    /// What its processes are called, for messages.
+    /// The process id of the running keeper.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(|running| running.pid)
     }

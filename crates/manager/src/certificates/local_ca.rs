@@ -36,7 +36,7 @@ pub(crate) struct LocalCertificates {
     look_at: Instant,
 }
 
-/// One of them.
+/// A certificate of the local CA.
 #[derive(Debug)]
 struct Local {
     certificate: Certificate,
@@ -58,7 +58,7 @@ struct Making {
     answer: Answer<Vec<u8>>,
 }
 
-/// What has become of a certificate whose turn it was.
+/// The result for a certificate whose turn it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// It is there.

@@ -42,7 +42,7 @@ pub(super) enum Stage {
     Checking {
         is_ready: Answer<()>,
         reading: Reading,
-        /// What is wrong otherwise.
+        /// Other problems.
         problems: Vec<Problem>,
     },
     Prepared,
@@ -53,7 +53,7 @@ pub(super) enum Stage {
     Done,
 }
 
-/// What was made.
+/// The certificates that were made.
 #[derive(Debug, Default)]
 pub(super) struct Made {
     /// The certificates that were read since the check.

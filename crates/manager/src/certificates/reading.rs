@@ -9,7 +9,7 @@ use crate::certificates::keeper::{Answer, InstalledCertificate, Refused};
 #[derive(Debug, Default)]
 pub(super) struct Reading(Vec<Read>);
 
-/// One of them.
+/// A certificate that was read.
 #[derive(Debug)]
 struct Read {
     /// Its place in the list, and its file, because the place may get another certificate meanwhile.
@@ -27,7 +27,7 @@ enum Reader {
     Gateway(Result<(), Refused>),
 }
 
-/// What has become of certificates, by their places.
+/// The results for certificates, by their places in the list.
 pub(super) type Results = Vec<(usize, Result<(), Refused>)>;
 
 impl Reading {

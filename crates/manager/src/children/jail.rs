@@ -187,7 +187,7 @@ fn parse(source: &Source, text: &[u8]) -> Result<Config, String> {
         .map_err(|diagnostics| diagnostics.to_string())
 }
 
-/// What was received so far.
+/// The messages that were received so far.
 #[derive(Default)]
 struct Received {
     jail: Option<Jail>,

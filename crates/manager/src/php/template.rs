@@ -72,7 +72,7 @@ pub(crate) struct TemplateId(pub(crate) u32);
 pub(crate) enum Part {
     /// Its reports.
     Channel,
-    /// What it prints.
+    /// The template's output.
     Output(Stream),
 }
 

@@ -115,7 +115,7 @@ pub(crate) enum Report {
     Declined {
         /// Its number.
         number: u32,
-        /// What it has that processes cannot share.
+        /// What the template has opened that processes cannot share.
         why: String,
     },
 }

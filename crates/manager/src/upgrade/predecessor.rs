@@ -31,7 +31,7 @@ pub(crate) struct Predecessor {
     given: Given,
     /// This one has reported that it serves.
     was_told: bool,
-    /// What it finishes, according to its last report.
+    /// What the old weir still finishes, according to its last report.
     pub(crate) old: Vec<OldGeneration>,
     /// Its workers' processes, with their pool's NAME.
     pub(crate) workers: Vec<(u32, String)>,
@@ -53,7 +53,7 @@ pub(crate) struct Given {
     pub(crate) lists: Vec<String>,
 }
 
-/// What it says later.
+/// Later messages of the old weir.
 #[derive(Debug)]
 pub(crate) enum PredecessorMessage {
     /// This weir is in charge; its gateway takes idle connections here.
@@ -66,7 +66,7 @@ pub(crate) enum PredecessorMessage {
     Gone,
 }
 
-/// What has come before `Start`.
+/// The items that were received before `Start`.
 #[derive(Default)]
 struct Received {
     version: Option<String>,
@@ -168,7 +168,7 @@ impl Predecessor {
         self.channel.as_ref().map(AsFd::as_fd)
     }
 
-    /// What it says now; `in_charge`: this weir is already in charge.
+    /// The old weir's next message; `in_charge`: this weir is already in charge.
     pub(crate) fn hear(&mut self, in_charge: bool) -> Option<PredecessorMessage> {
         loop {
             let channel = self.channel.as_ref()?;

@@ -135,7 +135,7 @@ impl InheritedLists {
         self.promised = pools;
     }
 
-    /// One has come. Without a file, there is none.
+    /// A list has arrived. Without a file, the master has no list.
     pub(crate) fn put(&mut self, list: ScriptList, file: Option<OwnedFd>) {
         // Only what was promised.
         let before = self.promised.len();

@@ -136,7 +136,7 @@ pub(super) struct EarlierMaster {
     pub(super) same: Option<MasterId>,
     /// It was there, whether it stays or not.
     pub(super) last: Option<MasterId>,
-    /// What is known of its PHP.
+    /// The version of its PHP, and whether answers may name it.
     pub(super) version: (String, bool),
     /// Which process loads PHP, if that is known.
     pub(super) loader: (u32, String),
@@ -577,7 +577,7 @@ impl Pool {
         news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));
     }
 
-    /// Tells the gateway who loaded PHP for it.
+    /// The message that tells the gateway which process loaded PHP for the pool.
     fn tell_loader(&self) -> Option<ToGateway> {
         let Kind::Php(php) = &self.kind else {
             return None;

@@ -119,7 +119,7 @@ fn name(text: &[u8]) -> Vec<u8> {
     der(0x30, &[&der(0x31, &[&attribute])])
 }
 
-/// What is under the signature of a certificate (RFC 5280 §4.1) or of a request for one (RFC 2986 §4.1), as short as it can be, with
+/// The signed part of a certificate (RFC 5280 §4.1) or of a request for one (RFC 2986 §4.1), as short as possible, with
 /// `serial`, `subject` and `end` of any length.
 fn shaped(
     is_request: bool,

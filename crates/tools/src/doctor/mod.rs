@@ -180,7 +180,7 @@ struct Unseen {
 struct Report {
     /// The name of the configuration.
     name: String,
-    /// As which user the checks were made, and whether weir is running.
+    /// The user of the checks, and whether weir is running.
     stance: Vec<String>,
     /// In the order of [`SUBJECTS`].
     subjects: Vec<(&'static Subject, Notes)>,

@@ -288,7 +288,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells a person at a terminal how far it is, if it takes long.
+/// Shows the progress on a terminal, if the check takes long.
 struct Progress {
     all: usize,
     done: AtomicUsize,

@@ -17,7 +17,7 @@ use weir_sys::{
 
 use super::target::{self, Target};
 
-/// What is watched, and the earlier values.
+/// The targets, and their earlier values.
 #[derive(Debug)]
 pub struct Watch {
     diag: Diag,

@@ -179,7 +179,7 @@ fn cut(wire: &[u8], sizes: &[usize]) -> Vec<Vec<u8>> {
     pieces
 }
 
-/// What is read otherwise than by hyper: a part of the bytes, or the error of this client; and why.
+/// Inputs that hyper reads differently: a part of the bytes, or the error of this client; and the reason.
 const DIFFERENCES: &[(&str, &str)] = &[
     (
         "a line ends with a line feed and no carriage return",

@@ -24,7 +24,7 @@ impl World {
     }
 }
 
-/// What became of one that waited.
+/// The result of a call that waited.
 async fn end(waiting: JoinHandle<Lookup>) -> Result<Got, Asking> {
     let look = tokio::time::timeout(Duration::from_secs(30), waiting).await;
     match look.expect("an end of the wait").unwrap() {

@@ -63,7 +63,7 @@ struct Key {
 pub(crate) struct Kept {
     bytes: Vec<u8>,
     used_at: AtomicU64,
-    /// What all of them use, with this one.
+    /// Memory of all compressed forms, including this one.
     used: Arc<AtomicUsize>,
 }
 
@@ -134,7 +134,7 @@ impl KeptFiles {
     }
 }
 
-/// Tells those who wait how it ended, however it ends.
+/// When it is dropped, the waiting requests learn the result of the compression, in every case.
 struct Making {
     shared: Arc<Shared>,
     key: Key,

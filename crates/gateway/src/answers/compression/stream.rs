@@ -36,7 +36,7 @@ pub(super) struct CompressedStream {
     /// `None` while a thread has it, and at the end.
     session: Option<Box<Session>>,
     running: Option<oneshot::Receiver<Done>>,
-    /// What is compressed next.
+    /// The parts that are compressed next.
     input: VecDeque<Part>,
     /// The source has ended.
     ended: bool,
@@ -44,7 +44,7 @@ pub(super) struct CompressedStream {
     whose: Whose,
 }
 
-/// What is compressed.
+/// The body that is compressed.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) body: Body,

@@ -19,7 +19,7 @@ pub(crate) struct Processors {
     workers: Vec<Worker>,
 }
 
-/// What a worker had used by then.
+/// The CPU time of a worker at the last measurement.
 #[derive(Debug, Clone, Copy)]
 struct Worker {
     pid: u32,
@@ -88,7 +88,7 @@ impl Worker {
         })
     }
 
-    /// What it did since then, in this time (µs).
+    /// The worker's use of the processor since then; `span`: the time since then, µs.
     fn since(&self, before: &Worker, span: u64) -> Worked {
         let cpu = self.cpu.saturating_sub(before.cpu);
         let micros = |time: Duration| time.as_micros() as u64;

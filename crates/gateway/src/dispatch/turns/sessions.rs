@@ -65,7 +65,7 @@ pub(crate) struct SessionUse {
 pub(crate) enum Learned {
     /// Requests of this script take turns from now on, by the cookie with this name.
     Holds(Arc<str>),
-    /// They do not take turns any more.
+    /// Requests of this script do not take turns any more.
     HoldsNoMore,
 }
 

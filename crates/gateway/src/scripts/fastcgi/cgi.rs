@@ -47,7 +47,7 @@ pub(crate) struct Lost {
     /// The first of them, for the log.
     pub(crate) line: String,
     pub(crate) count: usize,
-    /// One of them is a Content-Length that is no number, or another one than before: none counts.
+    /// A Content-Length was no number, or differed from an earlier one. Then none counts.
     has_length: bool,
 }
 

@@ -74,7 +74,7 @@ struct Answer {
     until: Instant,
 }
 
-/// What has become of a name.
+/// The result for a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Demanded {
     /// It has a certificate.
@@ -327,7 +327,7 @@ impl Orders {
         }
     }
 
-    /// What is due: questions, and the folder.
+    /// Does what is due: sends questions to the application, and reads the folder.
     pub(super) fn tick_demand(&mut self, now: Instant) {
         self.send_questions(now);
         let is_over = |question: &mut Question| question.until <= now;
@@ -451,7 +451,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Tells that a certificate is there. `again`: somebody asks for it.
+    /// Reports to the gateway that a certificate is there. `again`: a handshake has asked for it again.
     pub(super) fn is_there(&mut self, index: usize, again: bool) {
         let at = self.clock.now(Instant::now());
         let one = &mut self.wanted[index];
@@ -548,7 +548,7 @@ impl Orders {
         }
     }
 
-    /// What has become of names since the last call.
+    /// The results for names since the last call.
     pub(crate) fn demanded(&mut self) -> Vec<Demanded> {
         std::mem::take(&mut self.demand.outcomes)
     }

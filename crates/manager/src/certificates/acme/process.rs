@@ -50,7 +50,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Tells the process of the authority.
+    /// Sends the process the settings of the authority.
     pub(super) fn introduce(&mut self) {
         let Some(authority) = &self.authority else {
             return;

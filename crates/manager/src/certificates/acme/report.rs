@@ -6,7 +6,7 @@ use weir_sys::memory;
 use super::{Orders, Wanted};
 
 impl Orders {
-    /// What became of all orders, for the admin interface. `None`: nothing is ordered.
+    /// The state of all orders, for the admin interface. `None`: nothing is ordered.
     pub(crate) fn report(&self) -> Option<ToGateway> {
         let demand = self.demand_report();
         if self.wanted.is_empty() && demand.is_none() {

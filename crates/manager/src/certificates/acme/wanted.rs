@@ -19,7 +19,7 @@ pub(super) struct Wanted {
     pub(super) chain: PathBuf,
     pub(super) key: PathBuf,
     pub(super) due: Instant,
-    /// What became of the last orders, also those of before the start.
+    /// The results of the last orders, including orders before the start.
     pub(super) state: State,
     /// When it is to be renewed (seconds since 1970); 0: it is not there.
     pub(super) renew_at: i64,

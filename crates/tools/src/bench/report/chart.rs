@@ -19,7 +19,7 @@ pub struct Frame<'a> {
 /// A line of a chart over time.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What it is called at its end.
+    /// The name at the end of the line.
     pub name: &'static str,
     /// Which colour and dashes: `good`, `bad`, `warn` or `faint`.
     pub class: &'static str,

@@ -14,7 +14,7 @@ use crate::bench::{
 /// The figures. Times are in seconds, sizes in bytes.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// What was loaded.
+    /// The URL of the load.
     pub url: String,
     /// The kind of load, in words.
     pub load: String,
