@@ -39,7 +39,7 @@ pub enum ToAcme {
         number: u32,
         /// The whole URL.
         url: String,
-        /// It may take so long, ms.
+        /// Time limit, ms.
         limit: u64,
     },
     /// Get a certificate.
@@ -50,7 +50,7 @@ pub enum ToAcme {
     Time,
     /// The answer to the challenge with this number is in place.
     Placed(u32),
-    /// It cannot be put in place.
+    /// The answer cannot be put in place.
     NotPlaced {
         /// The number of the challenge.
         number: u32,
@@ -72,7 +72,7 @@ pub struct AcmeOrder {
     pub proof: Proof,
     /// The kind of certificate, as the authority names it.
     pub profile: Option<String>,
-    /// It may take so many seconds.
+    /// Time limit, s.
     pub limit: u64,
     /// The certificate that the new one replaces ([`crate::Issued::known_by`]; RFC 9773 §5).
     pub replaces: Option<(Vec<u8>, Vec<u8>)>,
@@ -94,7 +94,7 @@ pub enum Proof {
 /// From the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromAcme {
-    /// It has given up its rights.
+    /// The process has given up its rights.
     Ready,
     /// The account, with its key, to be kept.
     Account(String),
@@ -153,7 +153,7 @@ pub enum FromAcme {
         /// The status (RFC 9110 §15).
         status: Result<u16, String>,
     },
-    /// It ends, for this reason.
+    /// The process ends, for this reason.
     Unfit(String),
 }
 

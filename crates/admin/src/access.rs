@@ -32,9 +32,9 @@ pub(super) enum Transport {
 pub(super) enum Needs {
     /// Allowed for everybody.
     Nothing,
-    /// It shows what clients do.
+    /// The path shows what clients do.
     Sight,
-    /// It performs an action.
+    /// The path performs an action.
     Action,
 }
 

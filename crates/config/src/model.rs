@@ -476,7 +476,7 @@ pub struct Alias {
 /// How to handle a path with an encoded slash (`%2F`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EncodedSlash {
-    /// It is not a file. It may be path-info of a script, or go to the fallback.
+    /// The path is not a file. It may be path-info of a script, or go to the fallback.
     #[default]
     Pass,
     /// Not found.

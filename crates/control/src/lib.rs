@@ -196,13 +196,14 @@ pub enum ToGateway<F = OwnedFd> {
     Worker {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Its number, which is never used again.
+        /// Number of the worker, which is never used again.
         worker: u32,
-        /// Its process id.
+        /// Process id of the worker.
         pid: u32,
         /// The number of its pool's start ([`PoolsReady`](Self::PoolsReady)).
         start_number: u32,
-        /// It has had a connection before, so a new gateway does not know how many requests it has processed.
+        /// The worker has had a connection before, so a new gateway does not know how many requests the worker has
+        /// processed.
         used: bool,
         /// A connected, non-blocking stream that the worker has accepted.
         connection: F,
@@ -211,14 +212,14 @@ pub enum ToGateway<F = OwnedFd> {
     WorkerExited {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Its number.
+        /// Number of the worker.
         worker: u32,
-        /// Its process id.
+        /// Process id of the worker.
         pid: u32,
         /// How it ended.
         exit: Exit,
-        /// It got SIGKILL or SIGTERM from somebody else, not from weir, and not from the kernel because memory ran out.
-        /// So its request is not the cause.
+        /// The worker got SIGKILL or SIGTERM, but neither from weir, nor from the kernel because memory ran out. So its
+        /// request is not the cause.
         killed: bool,
     },
     /// No worker of the pool can start. The next `Worker` message ends this state.
@@ -382,7 +383,7 @@ pub struct WorkerRequest {
     pub uri: String,
     /// How long it has run, µs.
     pub elapsed: u64,
-    /// Its number.
+    /// Number of the request.
     pub number: u64,
 }
 
@@ -404,11 +405,11 @@ impl WorkerRequest {
 /// From the gateway to the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToManager {
-    /// It accepts connections.
+    /// The gateway accepts connections.
     Ready,
     /// Follows `Ready`: each pool has the workers of its start, or cannot have them now.
     WorkersStarted,
-    /// It cannot serve; with the reason.
+    /// The gateway cannot serve; with the reason.
     Failed(String),
     /// A problem that the operator should know, found at the start.
     Warning(String),
@@ -416,21 +417,21 @@ pub enum ToManager {
     Connect {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Its number.
+        /// Number of the worker.
         worker: u32,
     },
     /// This worker is stuck or sends invalid answers: kill it.
     Kill {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Its number.
+        /// Number of the worker.
         worker: u32,
     },
     /// This worker's request has run too long: send SIGTERM, and kill the worker if that does not help.
     Terminate {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Its number.
+        /// Number of the worker.
         worker: u32,
         /// The request, for the log.
         request: WorkerRequest,
@@ -446,16 +447,16 @@ pub enum ToManager {
     Retire {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Its number.
+        /// Number of the worker.
         worker: u32,
-        /// It has served its number of requests, or uses too much memory: another one replaces it.
+        /// The worker has served its number of requests, or uses too much memory: another worker replaces it.
         spent: bool,
     },
     /// Write the PHP stack of this worker's script to the slow log.
     TraceWorker {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Its number.
+        /// Number of the worker.
         worker: u32,
         /// The request, for the log.
         request: WorkerRequest,
@@ -509,7 +510,7 @@ pub enum ToManager {
         /// What it does.
         work: WorkerTotals,
     },
-    /// It has stopped accepting, because another gateway follows: no new client reaches it.
+    /// The gateway has stopped accepting, because another gateway follows. No new client reaches it.
     AcceptsNothing,
     /// Nothing runs any more.
     Drained,
@@ -529,7 +530,7 @@ pub enum Action {
     Upgrade,
     /// Restart one pool beside its old workers.
     RestartPool {
-        /// Its name.
+        /// Name of the pool.
         pool: String,
     },
     /// Turn the drain for load balancers on or off in the gateways ([`ToGateway::Decline`]).
@@ -539,7 +540,7 @@ pub enum Action {
     },
     /// Change limits of a pool until the next reload.
     SetPool {
-        /// Its name.
+        /// Name of the pool.
         pool: String,
         /// Maximum of workers; `None`: unchanged.
         max_children: Option<u32>,

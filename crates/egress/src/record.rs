@@ -51,7 +51,7 @@ pub(crate) enum CacheUse {
     None,
     /// The answer came from it.
     Hit,
-    /// It had no answer.
+    /// The cache had no answer.
     Miss,
     /// The origin confirmed that the stored answer is still valid.
     Revalidated,

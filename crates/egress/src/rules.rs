@@ -401,9 +401,9 @@ fn is_open(rule: &AllowRule) -> bool {
 
 /// Why a path is not below another one.
 enum Miss {
-    /// It is elsewhere.
+    /// The path is elsewhere.
     Elsewhere,
-    /// It seems to be below, but not all servers read it like that.
+    /// The path seems to be below, but some servers read it differently.
     Unclear(&'static str),
 }
 

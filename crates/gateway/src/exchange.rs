@@ -128,7 +128,7 @@ enum Next {
 /// The body of a request.
 enum Content {
     Unread(RequestBody),
-    /// It was read. `None`: there is none.
+    /// The body was read. `None`: there is no body.
     Whole(Option<Box<Spooled>>),
 }
 

@@ -8,7 +8,7 @@ use crate::{BodyLength, Error, Fields, Limits, head::is_token};
 pub(crate) enum Piece<'i> {
     /// Bytes of it, in the input.
     Data(&'i [u8]),
-    /// It is whole.
+    /// The body is complete.
     End,
 }
 

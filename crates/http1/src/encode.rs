@@ -21,9 +21,9 @@ impl core::error::Error for InvalidField {}
 /// A body that is not as long as its head says. The connection must be closed, so that the peer sees a body that is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongLength {
-    /// It is shorter by this many bytes.
+    /// The body is shorter by this many bytes.
     Short(u64),
-    /// It is longer.
+    /// The body is longer.
     Long,
 }
 

@@ -73,7 +73,7 @@ pub struct EgressContext {
     pub log: Arc<Sink>,
     /// The format of the log.
     pub log_format: LogFormat,
-    /// Its threads report here that they are alive.
+    /// The egress' threads report here that they are alive.
     pub pulses: Pulses,
 }
 

@@ -54,7 +54,7 @@ pub enum Product<F = OwnedFd> {
 /// From the keeper to the manager.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FromKeeper {
-    /// It has given up its rights.
+    /// The keeper has given up its rights.
     Ready {
         /// The kernel filters its system calls.
         is_confined: bool,
@@ -77,7 +77,7 @@ pub enum FromKeeper {
         /// The cause and what to do.
         message: String,
     },
-    /// It ends, for this reason.
+    /// The keeper ends, for this reason.
     Unfit(String),
 }
 

@@ -6,13 +6,13 @@ use std::fmt;
 /// The severity, from harmless to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It was checked and is fine.
+    /// The setting was checked and is fine.
     Ok,
     /// Worth knowing; it has no bad effect yet.
     Note,
-    /// It will have bad effects under load.
+    /// The setting will have bad effects under load.
     Warn,
-    /// It cannot work.
+    /// The setting cannot work.
     Break,
 }
 

@@ -123,7 +123,7 @@ pub(super) enum Phase {
 pub(super) enum Event {
     /// Its gateway accepts connections for the first time.
     Ready,
-    /// It cannot serve.
+    /// The generation cannot serve.
     Failed(Failure),
     /// An operator requests an action that concerns more than one pool.
     Act { id: u32, action: Action },

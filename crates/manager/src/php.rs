@@ -136,9 +136,9 @@ pub(super) struct MasterEvent {
 /// What happened to a master.
 #[derive(Debug)]
 pub(super) enum MasterEventKind {
-    /// It sent a report.
+    /// The master sent a report.
     Report(Report),
-    /// It has ended, and with it all its workers.
+    /// The master has ended, and with it all its workers.
     Exited {
         /// How it ended.
         exit: Exit,
@@ -366,7 +366,7 @@ impl Masters {
         Some(news)
     }
 
-    /// It does not do what it was ordered: kills it with all its workers.
+    /// Kills a master that does not obey its orders, with all its workers.
     pub(super) fn give_up(&mut self, id: MasterId, now: Instant) {
         if let Some(master) = self.get(id) {
             master.end(now);

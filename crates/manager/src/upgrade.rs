@@ -110,11 +110,11 @@ pub(super) enum ToSuccessor {
 /// From the new weir to the old one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToPredecessor {
-    /// It has received everything.
+    /// The new weir has received everything.
     Hello { version: String },
-    /// It serves.
+    /// The new weir serves.
     Ready,
-    /// It cannot serve, for this reason.
+    /// The new weir cannot serve, for this reason.
     Failed(String),
     /// The logs are to be opened again.
     ReopenLogs,

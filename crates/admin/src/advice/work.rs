@@ -56,7 +56,7 @@ enum Wait {
     Mail,
     /// A file, a socket or a stream: the function does not tell.
     Stream,
-    /// It is no function that waits.
+    /// The script is in no function that waits.
     Nothing,
 }
 

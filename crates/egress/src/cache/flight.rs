@@ -31,9 +31,9 @@ pub(super) enum Stage {
 pub(super) enum Failure {
     /// The origin could not be asked, after all allowed retries.
     Fault(Arc<Fault>),
-    /// It answered with this status (5xx) and perhaps a Retry-After.
+    /// The origin answered with this status (5xx) and perhaps a Retry-After.
     Status(StatusCode, Option<HeaderValue>),
-    /// Its answer ended too early.
+    /// The origin's answer ended too early.
     Cut(Kind),
 }
 

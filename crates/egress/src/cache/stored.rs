@@ -47,7 +47,7 @@ pub(super) struct Stored {
 /// How a stale answer may be used (RFC 9111 §4.2.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Staleness {
-    /// It may be used if the configuration, the caller or the origin allows it.
+    /// The answer may be used if the configuration, the caller or the origin allows it.
     Allowed,
     /// Only if the origin's own `stale-if-error` allows it (`s-maxage`).
     OriginsWord,
@@ -58,11 +58,11 @@ enum Staleness {
 /// Whether a stored answer can be used for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// It can be used.
+    /// The answer can be used.
     Fresh,
-    /// It must be revalidated at the origin.
+    /// The answer must be revalidated at the origin.
     Stale,
-    /// It must not be used for that request.
+    /// The answer must not be used for this request.
     None,
 }
 

@@ -123,7 +123,7 @@ impl World {
         self.cache.look(&asked, self.now())
     }
 
-    /// It has to go to the origin.
+    /// The call must go to the origin.
     fn ask(&self, method: Method, path: &str, headers: Headers<'_>) -> Asking {
         match self.look(method, path, headers) {
             Lookup::Ask(asking) => asking,

@@ -66,7 +66,7 @@ impl NextGateway {
         self.lock().as_ref()?.socket.clone()
     }
 
-    /// It does not take any more, unless another one was named meanwhile.
+    /// The other gateway takes no more connections, unless another gateway was named meanwhile.
     fn is_gone(&self, gone: &Arc<OwnedFd>) {
         if let Some(channel) = &mut *self.lock()
             && channel

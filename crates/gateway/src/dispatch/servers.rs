@@ -112,7 +112,7 @@ struct NewMember {
     /// The hash of its address.
     key: u64,
     address: Address,
-    /// It was not in the list a moment ago.
+    /// The server is new in the list.
     cold: bool,
 }
 

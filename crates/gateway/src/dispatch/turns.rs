@@ -35,9 +35,9 @@ pub(crate) struct Turn {
 pub(crate) enum NoTurn {
     /// The limit of waiting requests with this key is reached; its value.
     Full(usize),
-    /// It has waited for `queue_timeout`.
+    /// The request has waited for `queue_timeout`.
     TimedOut,
-    /// Its own deadline has passed.
+    /// The request's own deadline has passed.
     Late,
 }
 

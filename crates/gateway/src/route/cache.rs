@@ -252,7 +252,7 @@ struct Slot {
 /// A cached file.
 #[derive(Debug)]
 pub(super) struct Kept<'c> {
-    /// It was opened some time ago and must be compared with the present file.
+    /// This entry was opened some time ago and must be compared with the present file.
     pub(super) entry: &'c Rc<FileEntry>,
     /// New variants may have appeared since the last check.
     pub(super) look_for_variants: bool,

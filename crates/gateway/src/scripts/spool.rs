@@ -58,7 +58,7 @@ struct Spooler {
 pub(crate) struct SpoolFile {
     file: Rc<OpenFile>,
     share: Arc<DiskShare>,
-    /// It does not grow if all files together have so many bytes.
+    /// Maximum size of all temporary files together, bytes.
     most: u64,
 }
 

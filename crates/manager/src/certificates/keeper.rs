@@ -476,8 +476,8 @@ impl Keeper {
         running.has_work().then(|| running.heard + LIMIT)
     }
 
-    /// It does not answer a gateway: ends it, so that another one starts. Not if it has just started: a gateway may say so
-    /// as often as it likes.
+    /// The keeper does not answer a gateway, so it is ended, and another one starts. A keeper that has just started
+    /// stays: a gateway may report this as often as it likes.
     pub(crate) fn replace(&mut self, now: Instant) {
         if let Some(running) = &self.running
             && now.saturating_duration_since(running.since) >= YOUNG

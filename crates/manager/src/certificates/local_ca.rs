@@ -43,9 +43,9 @@ struct Local {
     auto: AutoCertificate,
     /// Why it could not be renewed, as the log says it.
     failed: Option<String>,
-    /// It is to be made, but another process makes certificates just now.
+    /// The certificate must be made, but another process makes certificates at the moment.
     is_late: bool,
-    /// It is to be made although its file looks well: the keeper cannot use it.
+    /// The certificate must be made although its file is valid, because the keeper cannot use it.
     in_any_case: bool,
 }
 
@@ -61,7 +61,7 @@ struct Making {
 /// The result for a certificate whose turn it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// It is there.
+    /// The certificate is there.
     Done,
     /// Another process has the lock.
     Locked,

@@ -48,7 +48,7 @@ pub(super) enum Stage {
     Prepared,
     /// The keeper makes certificates of the local authority.
     Making(Made),
-    /// It reads what was made.
+    /// The new certificates are being read.
     Reading(Made, Reading),
     Done,
 }

@@ -61,7 +61,7 @@ impl Gateway {
         }
     }
 
-    /// Its reports are needed at least once per `period`.
+    /// Asks the gateway for its reports at least once per `period`.
     pub(crate) fn ask_every(&mut self, period: Duration) {
         let often = self.often.into_iter().chain([period / 4]).min();
         self.often = often;
@@ -161,7 +161,7 @@ impl Gateway {
         }
     }
 
-    /// It has reported that it serves.
+    /// The gateway has reported that it serves.
     pub(crate) fn serves(&mut self) {
         if let Some(running) = &mut self.running {
             running.served = true;
@@ -178,13 +178,13 @@ impl Gateway {
         })
     }
 
-    /// It serves from now on, and gets pings.
+    /// The gateway serves from now on, and gets pings.
     pub(crate) fn watch(&mut self, now: Instant) {
         self.alive = Some(now);
         self.ping = Some(now);
     }
 
-    /// It has responded: none of its threads was without progress for longer than `silent`.
+    /// The gateway has responded: none of its threads was without progress for longer than `silent`.
     pub(crate) fn is_alive(&mut self, now: Instant, silent: Duration) {
         let moved = now.checked_sub(silent);
         self.alive = self.alive.max(moved);

@@ -202,7 +202,7 @@ impl Templates {
         }
     }
 
-    /// It does not fork masters as ordered.
+    /// Gives up a template that does not fork masters as ordered.
     pub(super) fn give_up(&mut self, id: TemplateId, now: Instant) {
         if let Some(one) = self.get(id) {
             one.refuse(

@@ -85,35 +85,35 @@ pub(crate) enum Report {
     Failed(String),
     /// A process was forked. A master that was forked from a template tells it of itself.
     Forked {
-        /// Its number.
+        /// Number of the process.
         number: u32,
-        /// Its process id, according to the master.
+        /// Process id of the process, according to the master.
         pid: u32,
     },
     /// A process has ended.
     Exited {
-        /// Its number.
+        /// Number of the process.
         number: u32,
         /// How it ended.
         exit: Exit,
     },
     /// A process could not be forked.
     ForkFailed {
-        /// Its number.
+        /// Number of the process.
         number: u32,
         /// The kernel's error.
         errno: i32,
     },
     /// A worker has booted its application, and waits for requests.
     Booted {
-        /// Its number.
+        /// Number of the process.
         number: u32,
     },
     /// OPcache's memory must be cleared, which it cannot do while processes use it: the pool must be restarted.
     OpcacheIsFull,
     /// A zygote has booted its application, and cannot be forked.
     Declined {
-        /// Its number.
+        /// Number of the process.
         number: u32,
         /// What the template has opened that processes cannot share.
         why: String,

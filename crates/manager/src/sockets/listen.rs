@@ -81,7 +81,7 @@ struct Requested<'a> {
     acceptors: u16,
     /// Each has a UDP socket, too.
     has_datagrams: bool,
-    /// It is in the folder that weir makes.
+    /// The socket is in the folder that weir makes.
     is_usual: bool,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Notifier {
     monitor: Option<(Duration, Instant)>,
     /// Number of requests in the last notification.
     requests: u64,
-    /// It was ready once: before that the watchdog expects nothing.
+    /// weir was ready once. Before that, the watchdog expects nothing.
     has_served: bool,
     /// No reload has begun since. The message with the figures says that weir is ready, too.
     is_ready: bool,

@@ -33,7 +33,7 @@ pub(crate) struct PidFile(Option<Written>);
 struct Written {
     path: PathBuf,
     file: File,
-    /// It is removed at the end.
+    /// The file is removed at the end.
     is_ours: bool,
 }
 

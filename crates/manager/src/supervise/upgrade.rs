@@ -27,7 +27,8 @@ use crate::{
 pub(super) struct Roles {
     /// The new weir that starts, and those who asked for it.
     pub(super) starting: Option<(Successor, Vec<Requester>)>,
-    /// It serves, and this one still accepts; it is in charge at this time at the latest.
+    /// The new weir serves, and this one still accepts connections. The new weir is in charge at this time at the
+    /// latest.
     pub(super) closing: Option<Instant>,
     /// Where its gateway takes idle connections.
     takes: Option<OwnedFd>,
@@ -45,7 +46,7 @@ pub(super) struct Roles {
     pub(super) anchor: Option<Anchor>,
     /// Another one is watched from outside: the channel to it.
     pub(super) watched: Option<OwnedFd>,
-    /// It was, until the new weir took over.
+    /// The service manager watched this process until the new weir took over.
     was_watched: bool,
 }
 

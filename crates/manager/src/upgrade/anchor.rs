@@ -27,7 +27,7 @@ pub(crate) struct Anchor {
     /// The weir in charge.
     main: u32,
     code: Option<u8>,
-    /// Its process has ended.
+    /// The process of the weir in charge has ended.
     has_ended: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Anchor {
 pub(crate) enum ToAnchor {
     /// This process is in charge now.
     Main { pid: u32 },
-    /// It ends, with this exit code.
+    /// The weir in charge ends, with this exit code.
     Ended { code: u8 },
 }
 

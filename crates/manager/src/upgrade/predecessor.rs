@@ -62,7 +62,7 @@ pub(crate) enum PredecessorMessage {
     Reload,
     /// The scripts that a pool's PHP has compiled.
     Scripts(ScriptList, Option<OwnedFd>),
-    /// It has ended before this weir was in charge.
+    /// The old weir has ended before this weir was in charge.
     Gone,
 }
 

@@ -75,9 +75,9 @@ pub(crate) struct KnownForms(RefCell<[Weak<Kept>; 3]>);
 pub(crate) enum Found {
     /// The compressed form.
     Kept(Arc<Kept>),
-    /// It will be there soon, or not.
+    /// The compressed form is being made. The channel tells when it is there, or that it failed.
     Soon(oneshot::Receiver<Option<Arc<Kept>>>),
-    /// It cannot be made now.
+    /// The compressed form cannot be made now.
     Nothing,
 }
 

@@ -53,13 +53,13 @@ pub(crate) struct Lost {
 
 /// What happens to a line of the head.
 enum Line<'l> {
-    /// It is passed on as the script wrote it.
+    /// The line is passed on as the script wrote it.
     Kept,
-    /// It is passed on in the usual spelling: name and value.
+    /// The line is passed on in the usual spelling: name and value.
     Spelled(&'l [u8], &'l [u8]),
-    /// It is not passed on.
+    /// The line is not passed on.
     Dropped,
-    /// It is not passed on, because HTTP does not allow it.
+    /// The line is not passed on, because HTTP does not allow it.
     Lost,
 }
 

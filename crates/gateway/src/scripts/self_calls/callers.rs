@@ -43,7 +43,7 @@ struct PendingQuestions {
 #[derive(Debug, PartialEq, Eq)]
 enum Told<T> {
     Found(T),
-    /// It had no time for the search.
+    /// There was no time for the search.
     Later,
 }
 

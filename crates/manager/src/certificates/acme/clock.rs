@@ -18,7 +18,7 @@ pub(super) struct Clock {
     said: Option<(i64, Instant)>,
     /// When it was asked last.
     asked: Option<Instant>,
-    /// It has not said what time it is, when it was asked then.
+    /// The authority was asked at this time, but has not named its own time.
     silent: Option<Instant>,
     /// When it was last logged that this machine's clock is wrong.
     told: Option<Instant>,

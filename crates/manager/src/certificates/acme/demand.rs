@@ -77,15 +77,15 @@ struct Answer {
 /// The result for a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Demanded {
-    /// It has a certificate.
+    /// The name has a certificate.
     Ready {
         name: String,
         chain: PathBuf,
         key: PathBuf,
     },
-    /// It gets none, and is not to be asked for again in this time.
+    /// The name gets no certificate. The gateway must not ask for it again during this time.
     Refused { name: String, pause: Duration },
-    /// Its certificate is not used any more.
+    /// The name's certificate is not used any more.
     Gone { name: String },
 }
 

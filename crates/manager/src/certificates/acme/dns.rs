@@ -34,7 +34,7 @@ pub(super) struct Command {
     /// The program, and the arguments before ours. Never empty.
     pub(super) words: Vec<String>,
     pub(super) environment: Variables,
-    /// It is killed after this time.
+    /// The command is killed after this time.
     pub(super) limit: Duration,
     /// How long after it a record is seen by everybody.
     pub(super) wait: Duration,
@@ -56,7 +56,7 @@ struct Record {
 enum RecordState {
     /// Its command waits for others, or runs.
     Adding,
-    /// It is there, and seen by everybody at this time.
+    /// The record is set. At this time every name server should have it.
     Spreading(Instant),
     /// The process for certificates knows.
     Told,
