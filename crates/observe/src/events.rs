@@ -145,9 +145,9 @@ pub enum Ending {
     Unasked,
     /// weir killed it because of its request, for example one that ran too long or had an invalid answer.
     Killed,
-    /// It has served its maximum number of requests, or uses too much memory.
+    /// The worker has served its maximum number of requests, or uses too much memory.
     Spent,
-    /// It was idle and is not needed any more.
+    /// The worker was idle and is not needed any more.
     Idle,
     /// weir ended it: after its last request, for a newer generation, or because weir stops.
     Requested,

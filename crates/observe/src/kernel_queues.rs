@@ -411,7 +411,7 @@ struct Episode {
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
     Begins,
-    /// It ended after this many.
+    /// The incident ended after this many.
     Ended(u64),
 }
 

@@ -87,10 +87,10 @@ pub struct RequestStatus {
 /// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
-    /// It waits for a request.
+    /// The worker waits for a request.
     #[default]
     Idle,
-    /// It has a request.
+    /// The worker has a request.
     Running,
     /// Its response is complete, and its script continues.
     Finishing,

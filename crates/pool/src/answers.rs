@@ -12,25 +12,25 @@ pub struct RequestId(pub u64);
 /// The answer for a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It has this worker until [`crate::Pool::release`] or [`crate::Pool::worker_down`].
+    /// The request has this worker until [`crate::Pool::release`] or [`crate::Pool::worker_down`].
     Run(WorkerId),
-    /// It must wait.
+    /// The request must wait.
     Wait {
         /// At most this many requests are ahead of it; 0: it is next.
         position: usize,
         /// This waiting request was removed from the queue to make room: refuse it with [`ShedReason::PushedOut`].
         pushed_out: Option<RequestId>,
     },
-    /// It is refused and not kept.
+    /// The request is refused and not kept.
     Shed(ShedReason),
 }
 
 /// This request gets this worker now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Assignment {
-    /// It has left the queue.
+    /// The request has left the queue.
     pub request: RequestId,
-    /// It was idle.
+    /// The worker was idle.
     pub worker: WorkerId,
 }
 
@@ -50,15 +50,15 @@ pub struct Released {
 pub enum ShedReason {
     /// `max_queue` requests are waiting already.
     QueueFull,
-    /// It has waited for `timeout`, or its time was over before it could wait.
+    /// The request has waited for `timeout`, or its time was over before it could wait.
     QueueTimeout,
-    /// It was refused on arrival: its expected wait exceeds `timeout` or its deadline.
+    /// The request was refused on arrival: its expected wait exceeds `timeout` or its deadline.
     Hopeless,
     /// Its deadline has passed, or is too near for any worker to meet it.
     Deadline,
     /// The pool is overloaded, and the queue has the length that is allowed then.
     Overload,
-    /// It waited, and was removed to make room for a request of a client with fewer waiting requests, of a better
+    /// The request waited, and was removed to make room for a request of a client with fewer waiting requests, of a better
     /// class, or that has not waited too long.
     PushedOut,
     /// There is no worker, and none is expected.
@@ -81,7 +81,7 @@ pub enum Action {
     Run(Assignment),
     /// Refuse this request, which was waiting.
     Shed {
-        /// It has left the queue.
+        /// The request has left the queue.
         request: RequestId,
         /// The reason.
         reason: ShedReason,

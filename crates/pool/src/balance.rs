@@ -77,9 +77,9 @@ pub struct NewServer {
     pub key: u64,
     /// Relative to the other weights; 0: it gets no requests.
     pub weight: u32,
-    /// It gets requests only while no server that is not a backup is up.
+    /// The server gets requests only while no server that is not a backup is up.
     pub backup: bool,
-    /// It starts slowly, like a server that was down.
+    /// The server starts slowly, like a server that was down.
     pub cold: bool,
 }
 
@@ -88,7 +88,7 @@ pub struct NewServer {
 pub struct Chosen {
     /// The server.
     pub server: ServerId,
-    /// It was down when it was chosen: the result of the request decides whether it is up again.
+    /// The server was down when it was chosen: the result of the request decides whether it is up again.
     pub probe: bool,
     begun: Begun,
 }
@@ -136,7 +136,7 @@ pub struct ServerFigures {
 /// What a server has room for; a part of [`ServerFigures`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// It is up and gets requests; perhaps it starts slowly.
+    /// The server is up and gets requests; perhaps it starts slowly.
     pub is_up: bool,
     /// Requests at the server now.
     pub busy: usize,
@@ -147,17 +147,17 @@ pub struct Room {
 /// Whether a server gets requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerState {
-    /// It gets requests.
+    /// The server gets requests.
     Up,
-    /// It came back and gets a growing number of them.
+    /// The server came back and gets a growing number of them.
     SlowStart,
-    /// It gets one at a time, to test whether it works again.
+    /// The server gets one at a time, to test whether it works again.
     Probing,
-    /// It gets none.
+    /// The server gets none.
     Down,
-    /// It gets none because its weight is 0.
+    /// The server gets none because its weight is 0.
     Drained,
-    /// It gets none any more: it is removed when its last request has ended.
+    /// The server gets none any more: it is removed when its last request has ended.
     Leaving,
 }
 

@@ -138,14 +138,14 @@ pub enum BreakerState {
 /// A breaker opened or closed. A failed probe is neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerChange {
-    /// It opened.
+    /// The breaker opened.
     Opened {
         /// Failures in a row; 0: the share of failures was too high.
         fails: u32,
         /// The origin is tested after this pause.
         pause: Micros,
     },
-    /// It closed.
+    /// The breaker closed.
     Closed {
         /// How long it was not closed.
         after: Micros,

@@ -35,7 +35,7 @@ pub struct Suspect {
     pub answers: u32,
     /// Refused requests.
     pub refused: u64,
-    /// It is refused until then; `None`: not refused.
+    /// The script is refused until then; `None`: not refused.
     pub until: Option<Micros>,
     since: Micros,
     last: Micros,

@@ -25,16 +25,16 @@ pub(crate) struct Rules {
 /// A server went up or down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It is up again.
+    /// The server is up again.
     Up {
         /// How long it was down.
         after: Micros,
     },
-    /// It is down.
+    /// The server is down.
     Down {
         /// The reason.
         why: Why,
-        /// It is tried again after this pause; `None`: when its checks are good.
+        /// The server is tried again after this pause; `None`: when its checks are good.
         pause: Option<Micros>,
     },
 }
@@ -42,7 +42,7 @@ pub enum Change {
 /// Why a server went down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It refuses connections.
+    /// The server refuses connections.
     Refused,
     /// Requests that failed.
     Failures,
@@ -125,7 +125,7 @@ impl Health {
         (free && down.until <= now).then_some(down.until)
     }
 
-    /// It gets a request. True: it is down, and this request tests it.
+    /// The server gets a request. True: it is down, and this request tests it.
     pub(crate) fn begin_request(&mut self, until: Micros) -> bool {
         match &mut self.down {
             None => false,

@@ -62,7 +62,7 @@ pub enum RequestEnd {
     Answered,
     /// In a way that says nothing about its duration.
     Unknown,
-    /// It timed out, or the server's queue was full.
+    /// The request timed out, or the server's queue was full.
     Overloaded,
 }
 
@@ -85,7 +85,7 @@ pub struct Limiter {
     /// Windows until the next measurement, and the interval after that.
     until_probe: u32,
     probe_every: u32,
-    /// It has never shrunk: it grows by half, not in steps.
+    /// The limit has never shrunk: it grows by half, not in steps.
     young: bool,
     /// When it was last lowered because of overload.
     lowered_at: Micros,

@@ -55,7 +55,7 @@ pub(crate) struct Overload {
     wary_until: Micros,
     times: u64,
     growth: Growth,
-    /// It began because the queue grew, before any request was lost.
+    /// The overload began because the queue grew, before any request was lost.
     has_only_grown: bool,
     /// Many were lost since the last check.
     is_urgent: bool,
@@ -400,7 +400,7 @@ const MANY: u64 = 8;
 /// Number of waiting requests that keeps few workers busy although requests arrive randomly.
 const FEW: u64 = 8;
 
-/// It ends after this time without a loss, and not before this many were finished.
+/// The overload ends after this time without a loss, but not before this many requests were finished.
 const QUIET: Micros = Micros::from_secs(1);
 const QUIET_FINISHED: u64 = 32;
 

@@ -81,9 +81,9 @@ impl Orders {
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It was ended: by [`Orders`], by a time limit, or by a person.
+    /// The worker was ended: by [`Orders`], by a time limit, or by a person.
     Withdrawn,
-    /// It was ended because it has served its maximum (of requests or memory), or it was killed during its request
+    /// The worker was ended because it has served its maximum (of requests or memory), or it was killed during its request
     /// because of a limit. Its replacement does not count for `max_spawn_rate`; otherwise a busy pool whose workers
     /// serve few requests each would soon have no workers.
     Spent,
@@ -98,9 +98,9 @@ pub enum Exit {
 pub struct Life {
     /// Time since its start.
     pub lived: Micros,
-    /// It had been given a request, or has one now.
+    /// The worker had been given a request, or has one now.
     pub had_work: bool,
-    /// It ended during a request. Its replacement does not count for `max_spawn_rate`: a script that crashes must not
+    /// The worker ended during a request. Its replacement does not count for `max_spawn_rate`: a script that crashes must not
     /// take workers away from other requests.
     pub at_work: bool,
 }

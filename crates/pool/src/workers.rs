@@ -54,11 +54,11 @@ impl Job {
 /// Result of withdrawing a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Withdrawal {
-    /// It was free, and leaves.
+    /// The worker was free, and leaves.
     Leaves,
-    /// It is busy, and leaves when it is released.
+    /// The worker is busy, and leaves when it is released.
     LeavesLater,
-    /// It did not exist, or is leaving already.
+    /// The worker did not exist, or is leaving already.
     Not,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Release {
     pub(crate) since: Micros,
     /// It is its first finished request.
     pub(crate) first: bool,
-    /// It was to be withdrawn, and leaves now.
+    /// The worker was to be withdrawn, and leaves now.
     pub(crate) leaves: bool,
 }
 
@@ -493,9 +493,9 @@ impl Workers {
 struct Slot {
     state: State,
     home: u16,
-    /// It leaves when it is released; only for a busy one.
+    /// The worker leaves when it is released; only for a busy one.
     retiring: bool,
-    /// It is to be replaced.
+    /// The worker is to be replaced.
     outdated: bool,
     /// Has finished a request.
     proven: bool,

@@ -161,7 +161,7 @@ fn shown(text: &str) -> String {
     format!("{short:?}")
 }
 
-/// It is no host: [`host_name`].
+/// The text is no host: [`host_name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadHost;
 
@@ -170,31 +170,31 @@ pub struct BadHost;
 pub enum Ambiguous {
     /// There is no host.
     Missing,
-    /// It has a user (`user@host`).
+    /// The host has a user (`user@host`).
     User,
-    /// It begins with a bracket that does not end.
+    /// The host begins with a bracket that does not end.
     OpenBracket,
     /// Something else than a port follows the bracket.
     AfterBracket,
-    /// It has more than one colon, and no brackets.
+    /// The host has more than one colon, and no brackets.
     Colons,
     /// The port is not a number from 1 to 65535 in the usual notation.
     Port(String),
-    /// It is an IPv6 address with a zone.
+    /// The host is an IPv6 address with a zone.
     Zone,
-    /// It has brackets and is not an IPv6 address.
+    /// The host has brackets and is not an IPv6 address.
     Ipv6(String),
-    /// It is not ASCII.
+    /// The host is not ASCII.
     NotAscii,
-    /// It is percent-encoded.
+    /// The host is percent-encoded.
     Encoded,
-    /// It has this character, which is not allowed in a host.
+    /// The host has this character, which is not allowed in a host.
     Character(String, char),
-    /// It is longer than RFC 1035 allows.
+    /// The host is longer than RFC 1035 allows.
     Long,
-    /// It has a label that is longer than RFC 1035 allows.
+    /// The host has a label that is longer than RFC 1035 allows.
     LongLabel,
-    /// It has an empty label.
+    /// The host has an empty label.
     Dots(String),
     /// Some programs would read it as an IPv4 address.
     Number(String),

@@ -263,13 +263,13 @@ pub fn not_dumpable() -> io::Result<()> {
 pub enum Capability {
     /// Without one.
     None,
-    /// It may call chroot(2).
+    /// The process may call chroot(2).
     Chroot,
     /// One that harms nobody, or none if this process has none of these: other processes of the user, who do not have it, may
     /// not inspect this one as long as it has it (ptrace(2), "Ptrace access mode checking"). [`Chroot`](Self::Chroot) does the
     /// same.
     Guard,
-    /// It may become another user and call chroot(2).
+    /// The process may become another user and call chroot(2).
     OtherUsers,
 }
 

@@ -26,7 +26,7 @@ use crate::{
 pub struct Opened {
     /// For appending.
     pub file: OwnedFd,
-    /// It is a pipe without a reader: data stays in the pipe, and is lost when the pipe is full.
+    /// The log is a pipe without a reader: data stays in the pipe, and is lost when the pipe is full.
     pub unread: bool,
     /// The file did not exist: it was created, and is this one.
     pub created: Option<FileId>,

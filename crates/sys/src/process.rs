@@ -59,7 +59,7 @@ pub struct Spawn {
     pub priority: Option<i32>,
     /// Allow huge pages, regardless of our own setting ([`crate::memory::use_huge_pages`]).
     pub huge_pages: bool,
-    /// It goes on when the thread that starts it ends.
+    /// The child goes on when the thread that starts it ends.
     pub outlives_us: bool,
     /// Its descriptor 0.
     pub stdin: OwnedFd,

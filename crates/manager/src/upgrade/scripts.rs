@@ -123,7 +123,7 @@ pub(crate) struct InheritedLists {
 pub(crate) enum Inherited {
     /// Nothing, and nothing will come.
     Nothing,
-    /// It will come.
+    /// The list will come.
     Later,
     /// The roots at that time, and the list.
     Here(Vec<(String, PathBuf)>, OwnedFd),

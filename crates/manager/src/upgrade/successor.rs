@@ -46,9 +46,9 @@ pub(crate) struct Successor {
 /// How its start has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It serves.
+    /// The new weir serves.
     Ready,
-    /// It does not, for this reason.
+    /// The new weir cannot serve, for this reason.
     Failed(String),
 }
 

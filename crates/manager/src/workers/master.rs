@@ -91,7 +91,7 @@ pub(super) struct MasterRules {
 /// Whether the pool belongs to a configuration on trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Trial {
-    /// It serves: a failed master is retried.
+    /// The pool serves: a failed master is retried.
     Over,
     /// A failed master ends the trial.
     On,
@@ -116,7 +116,7 @@ struct Renewal {
 
 #[derive(Debug)]
 enum Stage {
-    /// It loads PHP.
+    /// The process loads PHP.
     Boot,
     /// A process of the old master writes its list of scripts.
     List {
@@ -132,9 +132,9 @@ enum Stage {
 
 /// The master that the pool had in the configuration before.
 pub(super) struct EarlierMaster {
-    /// It stays.
+    /// The master that stays.
     pub(super) same: Option<MasterId>,
-    /// It was there, whether it stays or not.
+    /// The previous master, whether it stays or not.
     pub(super) last: Option<MasterId>,
     /// The version of its PHP, and whether answers may name it.
     pub(super) version: (String, bool),

@@ -62,9 +62,9 @@ pub(super) struct Started {
 /// What the gateway knows about a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// It has requested the worker.
+    /// The gateway has requested the worker.
     Requested,
-    /// It has the worker.
+    /// The gateway has the worker.
     Given,
     /// Nothing: the gateway that had this worker has ended.
     None,
@@ -143,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// It should end by itself until `until`.
+    /// The worker should end by itself until `until`.
     pub(super) fn leave(&mut self, pool: &str, why: Ending, until: Instant) {
         if self.why == Ending::Unasked {
             self.why = why;

@@ -46,7 +46,7 @@ enum State {
     Due(Instant),
     Booting(Process),
     Ready(Process),
-    /// It may not be forked, and is not tried again; with the reason.
+    /// The application may not be forked, and is not tried again; with the reason.
     Declined(String),
 }
 
