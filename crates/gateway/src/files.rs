@@ -31,6 +31,7 @@ use http::{Method, StatusCode};
 use weir_http::{Body, Fields, Part, Reply};
 use weir_http1::Name;
 use weir_interfaces::secret;
+use weir_net::FilePart;
 
 use weir_semantics::{
     coding::Accepted,
@@ -198,11 +199,7 @@ fn whole(chosen: &Representation) -> Body {
 fn piece(chosen: &Representation, span: Span) -> Part {
     match &chosen.content {
         Some(content) => Part::Bytes(content.slice(span.start as usize..span.end as usize)),
-        None => Part::File {
-            file: chosen.file.clone(),
-            offset: span.start,
-            len: span.len(),
-        },
+        None => Part::File(FilePart::new(chosen.file.clone(), span.start, span.len())),
     }
 }
 

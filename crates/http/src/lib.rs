@@ -40,7 +40,7 @@ use weir_net::Socket;
 
 use self::request::MAX_INTERIM;
 pub use self::{
-    body::{Body, Part, Reply, Stream, Truncated, Tunnel, Tunnelled},
+    body::{Body, BodyEnd, BodyParts, Part, Reply, Stream, Truncated, Tunnel, Tunnelled},
     buffers::reads,
     conn::{ConnState, Phase, REST_AFTER, Timeouts, spare_from},
     fields::Fields,
@@ -73,6 +73,25 @@ pub struct Answer<R> {
     pub keep: bool,
     /// Is told how the sending of the answer ends.
     pub receipt: R,
+}
+
+impl<R> Answer<R> {
+    /// Whether its status allows no body (RFC 9110 §6.4.1).
+    fn is_bodyless(&self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+        )
+    }
+
+    /// The length that its head announces, if it is known. `is_without`: the body is not sent.
+    fn length(&self, is_without: bool) -> Option<u64> {
+        match (is_without, &self.body) {
+            // The length of the body that GET would get.
+            (true, Body::Empty) => self.headers.length(),
+            (_, body) => body.len().or(self.length),
+        }
+    }
 }
 
 /// Is told how the sending of an answer ends. If it is dropped before [`Receipt::sent`], the client did not get all

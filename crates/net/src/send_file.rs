@@ -7,13 +7,14 @@ use std::{
     os::fd::AsFd,
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use super::{OpenFile, Socket};
+use super::{OpenFile, Opened, Socket};
 
 /// A part of a file that is being sent.
 #[derive(Debug)]
@@ -44,7 +45,25 @@ impl FilePart {
         self.len
     }
 
-    /// Sends the next bytes. Returns how many the kernel took.
+    /// Drops the bytes after the first `most`.
+    pub fn truncate(&mut self, most: u64) {
+        self.len = self.len.min(most);
+    }
+
+    /// Divides it: what is behind its first `at` bytes.
+    #[must_use]
+    pub fn split_off(&mut self, at: u64) -> FilePart {
+        let rest = self.len.saturating_sub(at);
+        self.len -= rest;
+        FilePart::new(self.file.clone(), self.offset + self.len, rest)
+    }
+
+    /// Where its bytes are, for a thread that reads them.
+    pub fn for_thread(&self) -> (Arc<Opened>, u64, usize) {
+        (self.file.for_thread(), self.offset, self.len as usize)
+    }
+
+    /// Sends the next bytes, `most` at most. Returns how many the kernel took.
     ///
     /// # Errors
     ///
@@ -53,6 +72,7 @@ impl FilePart {
         &mut self,
         cx: &mut Context<'_>,
         socket: &mut Socket,
+        most: u64,
     ) -> Poll<io::Result<u64>> {
         loop {
             ready!(self.poll_populated(cx));
@@ -65,34 +85,29 @@ impl FilePart {
                 }
                 self.in_memory = next;
             }
+            let most = self.in_memory.min(most) as usize;
             if let Socket::Tls(tls) = socket {
-                let most = usize::try_from(self.in_memory).unwrap_or(usize::MAX);
                 let (file, offset) = (&self.file, self.offset);
                 let read = |space: &mut [u8]| weir_sys::file::read_at(file.as_fd(), space, offset);
                 return match ready!(tls.poll_write_from(cx, most, read))? {
                     0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                    sent => Poll::Ready(Ok(self.sent(sent as u64))),
+                    sent => Poll::Ready(Ok(self.took(sent as u64))),
                 };
             }
             ready!(socket.poll_write_ready(cx))?;
             let mut offset = self.offset;
             let sent = socket.try_write_io(|socket| {
-                let most = self.in_memory as usize;
                 weir_sys::file::send_file(socket, self.file.as_fd(), &mut offset, most)
             });
             match sent {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                Ok(sent) => {
-                    return Poll::Ready(Ok(self.sent(sent as u64)));
-                }
+                Ok(sent) => return Poll::Ready(Ok(self.took(sent as u64))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
     }
-}
 
-impl FilePart {
     /// Reads the next bytes, `most` at most.
     ///
     /// # Errors
@@ -113,7 +128,7 @@ impl FilePart {
             match weir_sys::file::append_from(file, &mut buffer, part, cached_only)? {
                 Some(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
                 Some(count) => {
-                    self.sent(count as u64);
+                    self.took(count as u64);
                     return Poll::Ready(Ok(buffer.into()));
                 }
                 None => self.populate(),
@@ -141,11 +156,11 @@ impl FilePart {
     }
 
     /// So many bytes were taken.
-    fn sent(&mut self, sent: u64) -> u64 {
-        self.offset += sent;
-        self.len -= sent;
-        self.in_memory = self.in_memory.saturating_sub(sent);
-        sent
+    fn took(&mut self, count: u64) -> u64 {
+        self.offset += count;
+        self.len -= count;
+        self.in_memory = self.in_memory.saturating_sub(count);
+        count
     }
 }
 

@@ -32,7 +32,7 @@ use http::{Method, StatusCode, Version};
 use tokio::sync::oneshot;
 use weir_config::Settings;
 use weir_http::{
-    Body, Fields, Reply,
+    Body, BodyParts, Fields, Reply,
     compress::{self, ANSWER_MEMORY, Effort, Encoder, STREAM_MEMORY},
 };
 use weir_http1::Name;
@@ -271,8 +271,7 @@ fn begin_stream(
     let source = std::mem::replace(&mut reply.body, Body::Empty);
     let (compressed, counted) = Compressed::stream(coding);
     let source = Source {
-        body: source,
-        left: size,
+        parts: BodyParts::new(source, size),
         counted,
     };
     let stream = CompressedStream::new(source, session, compressors, Whose::of(record));

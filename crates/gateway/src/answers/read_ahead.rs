@@ -20,6 +20,7 @@ use std::{
 
 use bytes::Bytes;
 use weir_http::{Part, Stream, Truncated};
+use weir_net::FilePart;
 use weir_observe::{clock, error_log::tell, seldom::Seldom};
 
 use crate::scripts::{
@@ -159,13 +160,9 @@ impl Buffer {
         if len == 0 {
             return None;
         }
-        let part = Part::File {
-            file: kept.file.file().clone(),
-            offset: kept.taken,
-            len,
-        };
+        let part = FilePart::new(kept.file.file().clone(), kept.taken, len);
         kept.taken += len;
-        Some(part)
+        Some(Part::File(part))
     }
 
     /// Whether the client has taken everything that was stored.

@@ -255,7 +255,7 @@ fn large_files_are_sent_from_their_descriptor() {
     let made = Made::new(&content, Some(MODIFIED));
     assert!(made.entry.identity().content.is_none());
     let reply = get(&made.entry, &[]);
-    assert!(matches!(&reply.body, Body::Parts(parts) if matches!(parts[0], Part::File { .. })));
+    assert!(matches!(&reply.body, Body::Parts(parts) if matches!(parts[0], Part::File(_))));
     assert_eq!(bytes(&reply), content);
     let reply = get(&made.entry, &[("range", "bytes=100000-100099")]);
     assert_eq!(bytes(&reply), &content[100_000..100_100]);
@@ -481,15 +481,16 @@ fn bytes(reply: &Reply) -> Vec<u8> {
                 match part {
                     Part::Trailers(_) => {}
                     Part::Bytes(bytes) => all.extend_from_slice(bytes),
-                    Part::File { file, offset, len } => {
-                        let mut part = vec![0; *len as usize];
+                    Part::File(part) => {
+                        let (file, mut offset, length) = part.for_thread();
+                        let mut part = vec![0; length];
                         let mut filled = 0;
                         while filled < part.len() {
-                            let at = offset + filled as u64;
                             let read =
-                                file::read_at(file.as_fd(), &mut part[filled..], at).unwrap();
+                                file::read_at(file.as_fd(), &mut part[filled..], offset).unwrap();
                             assert_ne!(read, 0);
                             filled += read;
+                            offset += read as u64;
                         }
                         all.extend_from_slice(&part);
                     }

@@ -1,47 +1,34 @@
 //! Sends an answer in records: the head and the first bytes in one of them, files from the page cache.
 
-use std::{
-    rc::Rc,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
 
 use http::StatusCode;
 use weir_fcgi::{MAX_CONTENT, server};
 use weir_http1::Name;
-use weir_net::{FilePart, OpenFile};
+use weir_net::FilePart;
 
 use super::{Ending, wire::Wire};
-use crate::{Answer, Body, ConnState, Fields, Part, Receipt};
+use crate::{Answer, BodyEnd, BodyParts, ConnState, Fields, Part, Receipt};
 
 /// An answer that is being sent.
 pub(super) struct Sending<R> {
     /// Until it was put into the buffer of the wire.
     head: Option<(StatusCode, Fields)>,
-    body: Body,
-    file: Option<File>,
-    /// The buffer is written to the kernel before more of the body is taken.
+    parts: BodyParts,
+    file: Option<FileRecords>,
+    /// The buffer is written to the kernel before more of the body is taken. Once that has ended, END_REQUEST is in the buffer, unless it
+    /// was truncated.
     is_flushing: bool,
-    end: Option<End>,
     keep: bool,
     /// `None`: there is no answer, the request only ends.
     receipt: Option<R>,
 }
 
 /// A part of a file that is being sent.
-struct File {
-    file: Rc<OpenFile>,
-    offset: u64,
-    /// Bytes for which there is no record yet.
-    left: u64,
-    /// The content of the record whose header was put into the buffer of the wire.
-    record: FilePart,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// END_REQUEST is in the buffer of the wire.
-    Whole,
-    Truncated,
+struct FileRecords {
+    file: FilePart,
+    /// Bytes of the file that are missing in the record whose header was put into the buffer of the wire.
+    in_record: u64,
 }
 
 /// Why an answer was not sent.
@@ -54,9 +41,11 @@ pub(super) enum Cut {
 
 impl<R: Receipt> Sending<R> {
     pub(super) fn new(answer: Answer<R>) -> Sending<R> {
+        // The web server compares what it gets with a length that the head has announced.
+        let length = answer.body.len();
         Sending {
             head: Some((answer.status, answer.headers)),
-            body: answer.body,
+            parts: BodyParts::new(answer.body, length),
             keep: answer.keep,
             receipt: Some(answer.receipt),
             ..Sending::none()
@@ -67,10 +56,9 @@ impl<R: Receipt> Sending<R> {
     pub(super) fn none() -> Sending<R> {
         Sending {
             head: None,
-            body: Body::Empty,
+            parts: BodyParts::none(),
             file: None,
             is_flushing: false,
-            end: None,
             keep: true,
             receipt: None,
         }
@@ -83,12 +71,12 @@ impl<R: Receipt> Sending<R> {
 
     /// Whether the end of the request is in the buffer of the wire.
     pub(super) fn is_ended(&self) -> bool {
-        self.end == Some(End::Whole)
+        self.parts.end() == Some(BodyEnd::Whole)
     }
 
     /// Whether a record was begun whose content is not in the buffer of the wire.
     pub(super) fn is_within_record(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| file.record.len() > 0)
+        self.file.as_ref().is_some_and(|file| file.in_record > 0)
     }
 
     pub(super) fn into_receipt(self) -> Option<R> {
@@ -108,20 +96,21 @@ impl<R: Receipt> Sending<R> {
                     self.file = None;
                     continue;
                 }
-                let sent = ready!(wire.poll_send_file(cx, state, &mut file.record));
+                let sent = ready!(wire.poll_send_file(cx, state, &mut file.file, file.in_record));
                 let sent = sent.map_err(Cut::Ended)?;
+                file.in_record -= sent;
                 self.count(sent);
                 continue;
             }
             if self.is_flushing {
                 ready!(wire.poll_flush(cx, state)).map_err(Cut::Ended)?;
-                match self.end {
-                    Some(End::Whole) => return Poll::Ready(Ok(())),
-                    Some(End::Truncated) => return Poll::Ready(Err(Cut::Truncated)),
+                match self.parts.end() {
+                    Some(BodyEnd::Whole) => return Poll::Ready(Ok(())),
+                    Some(BodyEnd::Truncated) => return Poll::Ready(Err(Cut::Truncated)),
                     None => self.is_flushing = false,
                 }
             }
-            match self.body.poll_part(cx) {
+            match self.parts.poll_next(cx) {
                 Poll::Pending => {
                     self.put(wire, &[]);
                     return match wire.poll_flush(cx, state) {
@@ -129,18 +118,18 @@ impl<R: Receipt> Sending<R> {
                         Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
                     };
                 }
-                Poll::Ready(Some(Ok(Part::Bytes(bytes)))) => {
+                Poll::Ready(Some(Part::Bytes(bytes))) => {
                     self.put(wire, &bytes);
                     // The end of the request goes along with the last bytes.
-                    self.is_flushing = !matches!(self.body, Body::Empty);
+                    self.is_flushing = !self.parts.is_all_taken();
                 }
-                Poll::Ready(Some(Ok(Part::File { file, offset, len }))) => {
+                Poll::Ready(Some(Part::File(file))) => {
                     self.put(wire, &[]);
-                    self.file = Some(File::new(file, offset, len));
+                    self.file = Some(FileRecords { file, in_record: 0 });
                 }
                 // CGI has none.
-                Poll::Ready(Some(Ok(Part::Trailers(_)))) => {}
-                Poll::Ready(Some(Err(_))) => {
+                Poll::Ready(Some(Part::Trailers(_))) => {}
+                Poll::Ready(None) if self.parts.end() == Some(BodyEnd::Truncated) => {
                     if let Some(receipt) = &mut self.receipt {
                         receipt.truncated();
                     }
@@ -149,12 +138,12 @@ impl<R: Receipt> Sending<R> {
                         return Poll::Ready(Err(Cut::Truncated));
                     }
                     self.put(wire, &[]);
-                    (self.end, self.is_flushing) = (Some(End::Truncated), true);
+                    self.is_flushing = true;
                 }
                 Poll::Ready(None) => {
                     self.put(wire, &[]);
                     self.keep = wire.end_request(self.keep);
-                    (self.end, self.is_flushing) = (Some(End::Whole), true);
+                    self.is_flushing = true;
                 }
             }
         }
@@ -199,31 +188,15 @@ impl<R: Receipt> Sending<R> {
     }
 }
 
-impl File {
-    fn new(file: Rc<OpenFile>, offset: u64, len: u64) -> File {
-        File {
-            record: FilePart::new(file.clone(), offset, 0),
-            file,
-            offset,
-            left: len,
-        }
-    }
-
+impl FileRecords {
     /// Whether all of it was sent. If not, there is a record that is not sent.
     fn is_sent(&mut self, wire: &mut Wire) -> bool {
-        if self.record.len() > 0 {
-            return false;
+        if self.in_record == 0 && self.file.len() > 0 {
+            self.in_record = self.file.len().min(MAX_CONTENT as u64);
+            let header = server::stdout_header(wire.id(), self.in_record as u16);
+            wire.out().extend_from_slice(&header);
         }
-        let len = self.left.min(MAX_CONTENT as u64);
-        if len == 0 {
-            return true;
-        }
-        let header = server::stdout_header(wire.id(), len as u16);
-        wire.out().extend_from_slice(&header);
-        self.record = FilePart::new(self.file.clone(), self.offset, len);
-        self.offset += len;
-        self.left -= len;
-        false
+        self.in_record == 0
     }
 }
 

@@ -18,7 +18,7 @@ use weir_fcgi::{
     ProtocolStatus, Role,
     client::{self, Event, ResponseDecoder},
 };
-use weir_net::OpenFile;
+use weir_net::{FilePart, OpenFile};
 
 use super::*;
 use crate::{Answer, Body, ConnState, Fields, Part, Stream, Timeouts, Truncated};
@@ -208,11 +208,7 @@ fn parts_of_files_are_sent_in_records() {
     let content: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
     file.write_all(&content).unwrap();
     let file = Rc::new(OpenFile::new(file.into(), content.len() as u64));
-    let part = |offset: u64, len: u64| Part::File {
-        file: file.clone(),
-        offset,
-        len,
-    };
+    let part = |offset, len| Part::File(FilePart::new(file.clone(), offset, len));
     let len = content.len() as u64;
     let parts = [
         part(10, len - 10),

@@ -202,12 +202,13 @@ impl Wire {
         })
     }
 
-    /// Writes all records, then the next bytes of `file`. Returns how many of these.
+    /// Writes all records, then the next bytes of `file`, `most` at most. Returns how many of these.
     pub(super) fn poll_send_file(
         &mut self,
         cx: &mut Context<'_>,
         state: &ConnState,
         file: &mut FilePart,
+        most: u64,
     ) -> Poll<Result<u64, Ending>> {
         ready!(self.poll_write(cx, state, |socket, cx, bytes| {
             socket.poll_send_more(cx, &[IoSlice::new(bytes)])
@@ -215,7 +216,7 @@ impl Wire {
         let Some(socket) = &mut self.socket else {
             return Poll::Ready(Err(Ending::Lost));
         };
-        let sent = file.poll_send(cx, socket);
+        let sent = file.poll_send(cx, socket, most);
         state.note_write(sent.is_pending(), socket);
         if sent.is_pending() && state.send_overdue(clock::now()) {
             return Poll::Ready(Err(Ending::Lost));

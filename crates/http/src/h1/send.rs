@@ -11,30 +11,24 @@ use weir_http1::{
     BodyEncoder, Method, Name,
     server::{self, ResponseTo},
 };
-use weir_net::FilePart;
 use weir_observe::clock;
 
 use super::{close::Ending, wire::Wire};
-use crate::{Answer, Body, ConnState, Fields, Part, Receipt, RequestState, Tunnel, date};
+use crate::{
+    Answer, Body, BodyEnd, BodyParts, ConnState, Part, Receipt, RequestState, Tunnel, date,
+};
 
 /// An answer that is being sent. Its head is in the buffer of the wire.
 #[derive(Debug)]
 pub(super) struct Sending<R> {
-    body: Body,
+    parts: BodyParts,
     encoder: BodyEncoder,
-    /// Bytes of the body that are still to be taken from it, if the answer has a known length.
-    left: Option<u64>,
-    /// Sent after the wire's buffer: bytes, or a part of a file. Not both.
-    data: Bytes,
-    file: Option<FilePart>,
-    /// Follows those.
+    /// Sent after the wire's buffer.
+    part: Part,
+    /// Follows that.
     tail: Vec<u8>,
-    /// A part that was taken from the body before its turn.
+    /// A part that was taken before its turn.
     next: Option<Part>,
-    /// The body gives no more parts: all of it is here, or it was cut.
-    end: Option<End>,
-    /// Behind the body.
-    trailers: Option<Fields>,
     /// Freed last: its record is to say how the body ended.
     pub(super) completion: Completion<R>,
 }
@@ -50,12 +44,6 @@ pub(super) struct Completion<R> {
     keep: bool,
     /// The client has not said that it sends no more requests.
     may_follow: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Whole,
-    Truncated,
 }
 
 /// Why an answer was not sent.
@@ -77,21 +65,15 @@ impl<R: Receipt> Sending<R> {
         keep: bool,
         out: &mut Vec<u8>,
     ) -> Sending<R> {
+        let length = answer.length(request.method == Method::Head || answer.is_bodyless());
         let Answer {
             status,
             headers,
-            mut body,
-            length,
+            body,
             receipt,
             ..
         } = answer;
         let status = status.as_u16();
-        let has_none = request.method == Method::Head || matches!(status, 204 | 304);
-        let length = match (has_none, &body) {
-            // The length of the body that GET would get.
-            (true, Body::Empty) => headers.length(),
-            _ => body.len().or(length),
-        };
         let mut framing = server::framing(request, status, length, keep);
         let mut head = match headers.phrase() {
             None => server::response(out, status),
@@ -125,16 +107,11 @@ impl<R: Receipt> Sending<R> {
         }
         let encoder = head.finish(framing);
         headers.give_back();
-        let mut tunnel = None;
-        if let Body::Tunnel(carry) = body {
-            tunnel = Some(carry);
-            body = Body::Empty;
-        }
-        let mut end = None;
-        if !encoder.wants_data() {
-            body = Body::Empty;
-            end = Some(End::Whole);
-        }
+        let (parts, tunnel) = match body {
+            Body::Tunnel(carry) => (BodyParts::none(), Some(carry)),
+            body if encoder.wants_data() => (BodyParts::new(body, length), None),
+            _ => (BodyParts::none(), None),
+        };
         let completion = Completion {
             request: state,
             receipt,
@@ -143,15 +120,11 @@ impl<R: Receipt> Sending<R> {
             may_follow: request.is_persistent,
         };
         Sending {
-            body,
+            parts,
             encoder,
-            left: length,
-            data: Bytes::new(),
-            file: None,
+            part: NOTHING,
             tail: Vec::new(),
             next: None,
-            end,
-            trailers: None,
             completion,
         }
     }
@@ -175,16 +148,14 @@ impl<R: Receipt> Sending<R> {
     ) -> Poll<Result<(), Cut>> {
         loop {
             self.collect(cx, wire.out());
-            let is_waiting = wire.unwritten().is_empty()
-                && self.data.is_empty()
-                && self.file.is_none()
-                && self.tail.is_empty();
-            let written = match (is_waiting, self.end) {
-                (true, Some(End::Whole)) => {
+            let is_waiting =
+                wire.unwritten().is_empty() && self.part.len() == 0 && self.tail.is_empty();
+            let written = match (is_waiting, self.parts.end()) {
+                (true, Some(BodyEnd::Whole)) => {
                     wire.note_write(false, state);
                     return Poll::Ready(Ok(()));
                 }
-                (true, Some(End::Truncated)) => return self.truncated(),
+                (true, Some(BodyEnd::Truncated)) => return self.truncated(),
                 (true, None) => Poll::Pending,
                 (false, _) => self.poll_write(cx, wire),
             };
@@ -198,8 +169,8 @@ impl<R: Receipt> Sending<R> {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Cut::Left)),
                 Poll::Pending => {
                     if !is_waiting && state.send_overdue(clock::now()) {
-                        return Poll::Ready(Err(match self.end {
-                            Some(End::Truncated) => {
+                        return Poll::Ready(Err(match self.parts.end() {
+                            Some(BodyEnd::Truncated) => {
                                 self.completion.receipt.truncated();
                                 Cut::Truncated
                             }
@@ -207,7 +178,8 @@ impl<R: Receipt> Sending<R> {
                         }));
                     }
                     // While a worker works for it, the client is watched.
-                    let is_worked_for = self.end.is_none() && self.request().is_client_watched();
+                    let is_worked_for =
+                        self.parts.end().is_none() && self.request().is_client_watched();
                     return match is_worked_for && wire.client_left(cx) {
                         true => Poll::Ready(Err(Cut::Left)),
                         false => Poll::Pending,
@@ -224,31 +196,22 @@ impl<R: Receipt> Sending<R> {
 
     /// Takes available parts of the body, until there is enough for a write.
     fn collect(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) {
-        while self.end.is_none()
-            && self.file.is_none()
-            && self.data.is_empty()
-            && out.len() < JOINED
-        {
-            if !self.tail.is_empty() {
-                out.append(&mut self.tail);
-            }
+        while self.parts.end().is_none() && self.part.len() == 0 && out.len() < JOINED {
+            out.append(&mut self.tail);
             let part = match self.next.take() {
-                Some(part) => part,
-                None => match self.poll_part(cx) {
-                    Poll::Ready(Some(part)) => part,
-                    Poll::Ready(None) => {
-                        self.finish(out);
-                        return;
-                    }
-                    Poll::Pending => return,
-                },
+                Some(part) => Poll::Ready(Some(part)),
+                None => self.parts.poll_next(cx),
             };
-            self.put(part, out);
-            if self.data.is_empty() {
+            match part {
+                Poll::Ready(Some(part)) => self.put(part, out),
+                Poll::Ready(None) => return self.finish(out),
+                Poll::Pending => return,
+            }
+            if !matches!(&self.part, Part::Bytes(bytes) if !bytes.is_empty()) {
                 continue;
             }
             // The end of the body goes with its last bytes.
-            match self.poll_part(cx) {
+            match self.parts.poll_next(cx) {
                 Poll::Ready(Some(part)) => self.next = Some(part),
                 Poll::Ready(None) => {
                     let mut tail = std::mem::take(&mut self.tail);
@@ -260,39 +223,6 @@ impl<R: Receipt> Sending<R> {
         }
     }
 
-    /// The next part; `None` at the end of the body, which is then known.
-    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Part>> {
-        if self.end.is_some() {
-            return Poll::Ready(None);
-        }
-        if self.left == Some(0) {
-            self.end = Some(End::Whole);
-            return Poll::Ready(None);
-        }
-        let mut part = match ready!(self.body.poll_part(cx)) {
-            Some(Ok(Part::Trailers(fields))) if self.left.is_none() => {
-                self.trailers = Some(fields);
-                self.end = Some(End::Whole);
-                return Poll::Ready(None);
-            }
-            Some(Ok(part)) => part,
-            None if self.left.is_none() => {
-                self.end = Some(End::Whole);
-                return Poll::Ready(None);
-            }
-            _ => {
-                self.end = Some(End::Truncated);
-                return Poll::Ready(None);
-            }
-        };
-        if let Some(left) = &mut self.left {
-            // No byte beyond the announced length is sent (RFC 9112 §6.3).
-            part.truncate(*left);
-            *left -= part.len();
-        }
-        Poll::Ready(Some(part))
-    }
-
     /// Prepares a part for being written.
     fn put(&mut self, part: Part, out: &mut Vec<u8>) {
         let Ok((before, behind)) = self.encoder.frame(part.len()) else {
@@ -300,67 +230,61 @@ impl<R: Receipt> Sending<R> {
             return;
         };
         out.extend_from_slice(before.as_bytes());
-        match part {
-            Part::Bytes(bytes) => {
-                self.completion.receipt.count(bytes.len() as u64);
-                if bytes.len() <= JOINED {
-                    out.extend_from_slice(&bytes);
-                    out.extend_from_slice(behind);
-                    return;
-                }
-                self.data = bytes;
+        if let Part::Bytes(bytes) = &part {
+            self.completion.receipt.count(bytes.len() as u64);
+            if bytes.len() <= JOINED {
+                out.extend_from_slice(bytes);
+                out.extend_from_slice(behind);
+                return;
             }
-            Part::File { file, offset, len } => self.file = Some(FilePart::new(file, offset, len)),
-            Part::Trailers(_) => {}
         }
+        self.part = part;
         self.tail.extend_from_slice(behind);
     }
 
     /// The body has ended: appends what shows that.
     fn finish(&mut self, out: &mut Vec<u8>) {
-        self.body = Body::Empty;
-        if self.end != Some(End::Whole) {
+        if self.parts.end() != Some(BodyEnd::Whole) {
             return;
         }
-        let ended = match &self.trailers {
+        let ended = match self.parts.take_trailers() {
             Some(trailers) => self.encoder.end_with(out, trailers.iter()),
             None => self.encoder.end(out),
         };
         if ended.is_err() {
-            self.end = Some(End::Truncated);
+            self.parts.cut();
         }
     }
 
     /// Writes the next bytes.
     fn poll_write(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<io::Result<()>> {
-        let is_first = !wire.unwritten().is_empty();
-        if !is_first && let Some(file) = &mut self.file {
-            let Some(socket) = wire.socket() else {
-                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
-            };
-            let sent = ready!(file.poll_send(cx, socket))?;
-            self.completion.receipt.count(sent);
-            if file.len() == 0 {
-                self.file = None;
-                wire.out().append(&mut self.tail);
-            }
-            return Poll::Ready(Ok(()));
-        }
         let in_wire = wire.unwritten().len();
-        let file_follows = self.file.is_some();
-        let tail = match file_follows {
-            true => &[][..],
-            false => &self.tail[..],
+        let (data, tail, file_follows) = match &mut self.part {
+            Part::File(file) if in_wire == 0 => {
+                let Some(socket) = wire.socket() else {
+                    return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+                };
+                let sent = ready!(file.poll_send(cx, socket, u64::MAX))?;
+                self.completion.receipt.count(sent);
+                if file.len() == 0 {
+                    self.part = NOTHING;
+                    wire.out().append(&mut self.tail);
+                }
+                return Poll::Ready(Ok(()));
+            }
+            Part::File(_) => (&mut Bytes::new(), &[][..], true),
+            Part::Bytes(bytes) => (bytes, &self.tail[..], false),
+            Part::Trailers(_) => return Poll::Ready(Ok(())),
         };
-        let count = ready!(wire.poll_write(cx, &self.data, tail, file_follows))?;
+        let count = ready!(wire.poll_write(cx, data, tail, file_follows))?;
         if count == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         let of_wire = count.min(in_wire);
-        let of_data = (count - of_wire).min(self.data.len());
+        let of_data = (count - of_wire).min(data.len());
         let of_tail = count - of_wire - of_data;
         wire.wrote(of_wire);
-        self.data.advance(of_data);
+        data.advance(of_data);
         self.tail.drain(..of_tail);
         Poll::Ready(Ok(()))
     }
@@ -406,3 +330,6 @@ impl<R: Receipt> Completion<R> {
 
 /// Pieces of up to this many bytes are copied into the buffer of the wire.
 const JOINED: usize = 4096;
+
+/// No part.
+const NOTHING: Part = Part::Bytes(Bytes::new());

@@ -24,40 +24,41 @@ pub(crate) fn start<R: Receipt>(
     is_head: bool,
     priority: &mut Priority,
 ) -> Option<Start<R>> {
+    let is_without = is_head || answer.is_bodyless();
+    let length = answer.length(is_without);
     let Answer {
         status,
         headers,
         body,
-        length,
         keep,
         receipt,
+        ..
     } = answer;
-    if let Body::Tunnel(_) = body {
-        return None;
-    }
+    let reads_request = match &body {
+        Body::Tunnel(_) => return None,
+        body => matches!(body, Body::Stream(_)),
+    };
     if let Some(field) = headers.get(Name::Priority) {
         priority.update(field);
     }
-    let is_without = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let length = match (is_head || is_without, &body) {
-        // The length of the body that GET would get.
-        (true, Body::Empty) => headers.length(),
-        _ => body.len().or(length),
-    };
     let said = match status {
         StatusCode::NO_CONTENT => None,
         StatusCode::NOT_MODIFIED => headers.length(),
         _ => length,
     };
-    let is_bodyless = is_head || is_without || length == Some(0);
+    let is_bodyless = is_without || length == Some(0);
+    let (body, length) = match is_bodyless {
+        true => (Body::Empty, Some(0)),
+        false => (body, length),
+    };
     // A script that says `Connection: close` means a connection of its own. So does a request whose body was left.
     let is_last = !keep && !headers.has(Name::Connection);
     Some(Start {
         head: AnswerHead::new(status, headers, said),
         is_bodyless,
-        reads_request: matches!(body, Body::Stream(_)),
+        reads_request,
         is_last,
-        body: Outgoing::new(body, length, is_bodyless, receipt),
+        body: Outgoing::new(body, length, receipt),
     })
 }
 

@@ -17,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use weir_http::{
-    Body, Fields, Part, Stream, Truncated,
+    BodyEnd, BodyParts, Part, Stream, Truncated,
     compress::{Encoder, Failed, Op},
 };
 use weir_net::Opened;
@@ -38,18 +38,13 @@ pub(super) struct CompressedStream {
     running: Option<oneshot::Receiver<Done>>,
     /// The parts that are compressed next.
     input: VecDeque<Part>,
-    /// The source has ended.
-    ended: bool,
-    trailers: Option<Fields>,
     whose: Whose,
 }
 
 /// The body that is compressed.
 #[derive(Debug)]
 pub(super) struct Source {
-    pub(super) body: Body,
-    /// Bytes that are still expected, if the length was announced. A body that ends earlier is truncated.
-    pub(super) left: Option<u64>,
+    pub(super) parts: BodyParts,
     /// Bytes that the body had so far.
     pub(super) counted: Rc<Cell<u64>>,
 }
@@ -93,8 +88,6 @@ impl CompressedStream {
             })),
             running: None,
             input: VecDeque::new(),
-            ended: false,
-            trailers: None,
             whose,
         }
     }
@@ -116,30 +109,17 @@ impl CompressedStream {
 
     /// The next input: its first part, in a size for one piece of work. Files are divided.
     fn next_input(&mut self) -> Option<Input> {
-        match self.input.pop_front()? {
-            Part::Bytes(mut bytes) => {
-                if bytes.len() > PIECE {
-                    let rest = bytes.split_off(PIECE);
-                    self.input.push_front(Part::Bytes(rest));
-                }
-                Some(Input::Bytes(bytes))
+        let (part, rest) = self.input.pop_front()?.split(PIECE as u64);
+        if let Some(rest) = rest {
+            self.input.push_front(rest);
+        }
+        match part {
+            Part::Bytes(bytes) => Some(Input::Bytes(bytes)),
+            Part::File(file) => {
+                let (file, offset, length) = file.for_thread();
+                Some(Input::File(file, offset, length))
             }
-            Part::File { file, offset, len } => {
-                let now = len.min(PIECE as u64);
-                if now < len {
-                    self.input.push_front(Part::File {
-                        file: file.clone(),
-                        offset: offset + now,
-                        len: len - now,
-                    });
-                }
-                Some(Input::File(file.for_thread(), offset, now as usize))
-            }
-            Part::Trailers(fields) => {
-                self.trailers = Some(fields);
-                self.ended = true;
-                None
-            }
+            Part::Trailers(_) => None,
         }
     }
 
@@ -173,34 +153,16 @@ impl CompressedStream {
 
     /// Takes more from the source. `Pending`: it has nothing for now.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Truncated>> {
-        let is_short = |left: Option<u64>| left.is_some_and(|left| left > 0);
-        let Source {
-            body,
-            left,
-            counted,
-        } = &mut self.source;
-        match ready!(body.poll_part(cx)) {
-            Some(Ok(mut part)) => {
-                if let Some(left) = left {
-                    // As without compression: no byte beyond the announced length.
-                    part.truncate(*left);
-                    *left -= part.len();
-                    // The script may run on, and the client does not wait for it.
-                    if *left == 0 {
-                        (*body, self.ended) = (Body::Empty, true);
-                    }
-                }
+        let Source { parts, counted } = &mut self.source;
+        match ready!(parts.poll_next(cx)) {
+            Some(part) => {
                 counted.set(counted.get() + part.len());
                 self.input.push_back(part);
-                Poll::Ready(Ok(()))
             }
-            Some(Err(truncated)) => Poll::Ready(Err(truncated)),
-            None if is_short(*left) => Poll::Ready(Err(Truncated)),
-            None => {
-                self.ended = true;
-                Poll::Ready(Ok(()))
-            }
+            None if parts.end() == Some(BodyEnd::Truncated) => return Poll::Ready(Err(Truncated)),
+            None => {}
         }
+        Poll::Ready(Ok(()))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
@@ -208,7 +170,10 @@ impl CompressedStream {
             match ready!(self.poll_session(cx)) {
                 Some(Ok(())) => {}
                 Some(Err(Failed)) => return Poll::Ready(Some(Err(self.failed()))),
-                None => return Poll::Ready(self.trailers.take().map(Part::Trailers).map(Ok)),
+                None => {
+                    let trailers = self.source.parts.take_trailers();
+                    return Poll::Ready(trailers.map(Part::Trailers).map(Ok));
+                }
             }
             if let Some(part) = self
                 .session
@@ -219,7 +184,7 @@ impl CompressedStream {
             }
             let encoded = if let Some(input) = self.next_input() {
                 self.encode(input, Op::Continue)
-            } else if self.ended {
+            } else if self.source.parts.end().is_some() {
                 match self.is_finished() {
                     true => {
                         let last = self.session.take().and_then(|mut session| session.take(1));
@@ -274,7 +239,7 @@ impl Stream for CompressedStream {
         let part = ready!(self.poll(cx));
         if let Some(Err(_)) = part {
             (self.session, self.running) = (None, None);
-            (self.source.body, self.ended) = (Body::Empty, true);
+            self.source.parts.cut();
             self.input.clear();
         }
         Poll::Ready(part)
