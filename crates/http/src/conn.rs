@@ -232,7 +232,7 @@ impl ConnState {
     }
 
     /// Between two requests: the kernel has the whole last answer.
-    pub fn rest(&self) {
+    pub fn set_idle(&self) {
         if !self.is_idle() && self.slot.get() != UNWATCHED {
             self.idle_sweep.set(watch::became_idle());
         }
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(due(at(3)), [0], "a deadline of the steps");
         state.wake_at(NEVER);
         state.looked_at();
-        state.rest();
+        state.set_idle();
         let figures = watch::look();
         assert_eq!((figures.idle, figures.active), (1, 1));
         assert_eq!(due(at(1)), [0]);

@@ -292,7 +292,7 @@ impl<X: Front> Connection<X> {
             (self.wire.request_state()).is_some_and(|request| request.is_body_left());
         let is_unread = !self.wire.is_request_whole() || is_body_left;
         if keep && !is_cut && !is_unread {
-            state.rest();
+            state.set_idle();
         }
         if let Some(receipt) = sending.into_receipt() {
             receipt.sent();

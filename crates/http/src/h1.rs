@@ -310,7 +310,7 @@ impl<X: Front> Connection<X> {
         }
         let (keep, is_body_left) = (completion.keeps(), completion.request().is_body_left());
         let may_be_followed = completion.may_be_followed();
-        self.front.state().rest();
+        self.front.state().set_idle();
         completion.end();
         self.wire.give_back();
         if keep {

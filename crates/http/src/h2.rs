@@ -130,9 +130,9 @@ impl<X: Front> Connection<X> {
         }
         self.plan();
         if self.front.state().phase() == Phase::Resting {
-            self.wire.rest();
-            self.protocol.rest();
-            self.streams.rest();
+            self.wire.shrink();
+            self.protocol.shrink();
+            self.streams.shrink();
         }
         if self.streams.slots.end_turn() {
             another_turn(cx);
@@ -298,7 +298,7 @@ impl<X: Front> Connection<X> {
         self.protocol.send_head(id, &head, true);
         self.protocol.remove(id);
         if self.streams.slots.is_empty() {
-            self.front.state().rest();
+            self.front.state().set_idle();
         }
     }
 
@@ -405,7 +405,7 @@ impl<X: Front> Connection<X> {
         };
         self.protocol.remove(stream.id);
         if self.streams.slots.is_empty() {
-            self.front.state().rest();
+            self.front.state().set_idle();
         }
         let request = stream.finish(is_sent);
         request.give_back();

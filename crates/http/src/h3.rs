@@ -142,8 +142,8 @@ impl<X: Front> Connection<X> {
         self.set_window();
         self.plan();
         if self.front.state().phase() == Phase::Resting {
-            self.streams.rest();
-            self.quic.rest();
+            self.streams.shrink();
+            self.quic.shrink();
         }
         if self.streams.slots.end_turn() {
             // After all others have had theirs, and the reactor has looked at its sockets. It says so when it is polled first.
@@ -593,7 +593,7 @@ impl<X: Front> Connection<X> {
             return;
         };
         if self.streams.slots.is_empty() {
-            self.front.state().rest();
+            self.front.state().set_idle();
         }
         stream.finish(self.quic.proto(), is_sent).give_back();
     }

@@ -50,9 +50,9 @@ impl Socket {
     }
 
     /// Gives up the space of its buffers: nothing comes for a while.
-    pub fn rest(&mut self) {
+    pub fn shrink(&mut self) {
         if let Socket::Tls(tls) = self {
-            tls.rest();
+            tls.shrink();
         }
     }
 
@@ -210,7 +210,7 @@ impl Socket {
             Socket::Unix(unix) => (unix.into_std()?.into(), None),
             Socket::Tls(tls) => {
                 let (socket, mut session) = tls.into_parts();
-                session.rest();
+                session.shrink();
                 (socket.into_fd()?.0, Some(session))
             }
         })

@@ -45,8 +45,8 @@ impl TlsSocket {
         &self.session
     }
 
-    pub(crate) fn rest(&mut self) {
-        self.session.rest();
+    pub(crate) fn shrink(&mut self) {
+        self.session.shrink();
     }
 
     pub(crate) fn into_parts(self) -> (Socket, Box<Session>) {

@@ -615,7 +615,7 @@ impl Session {
     }
 
     /// Gives up the space of buffers: nothing comes for a while.
-    pub fn rest(&mut self) {
+    pub fn shrink(&mut self) {
         if self.pending.is_empty() {
             self.pending = Vec::new();
         }

@@ -533,7 +533,7 @@ impl<B: RequestBody> Connections<B> {
                                 _ => drop(state.idle.remove(0)),
                             }
                         }
-                        own.client.rest();
+                        own.client.shrink();
                         if is_open {
                             state.idle.push(own);
                         }

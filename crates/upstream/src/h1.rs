@@ -340,7 +340,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Gives back memory that a connection without a request does not need.
-    pub fn rest(&mut self) {
+    pub fn shrink(&mut self) {
         let mut input = mem::take(&mut self.input);
         if (1..=SCRATCH_SIZE).contains(&input.capacity()) {
             // If a piece of the last answer is still in use, the next answer gets other memory.

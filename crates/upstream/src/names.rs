@@ -404,7 +404,7 @@ impl Task {
     async fn tend(mut self, mut tell: watch::Sender<Option<Outcome>>) {
         loop {
             self.look_up(&tell).await;
-            let Some(due) = self.rest() else {
+            let Some(due) = self.refresh_at() else {
                 return;
             };
             tokio::time::sleep(Duration::from_micros(due.saturating_sub(clock::now()))).await;
@@ -479,7 +479,7 @@ impl Task {
 
     /// When to look it up again; `None`: the next caller starts the lookup, because the answer has no such time, or
     /// the name is gone.
-    fn rest(&mut self) -> Option<u64> {
+    fn refresh_at(&mut self) -> Option<u64> {
         let names = self.names.clone();
         let mut known = names.lock();
         let entry = self.entry(&mut known)?;

@@ -272,7 +272,7 @@ impl Wire {
             let taken = self.take(buffer.filled(), front);
             if self.current.is_none() && self.decoder.at_record_boundary() {
                 // A question about weir itself (management record), not a request.
-                front.state().rest();
+                front.state().set_idle();
             }
             Poll::Ready(taken.map_err(|error| {
                 front.refused(StatusCode::BAD_REQUEST, "bad_record", &error.to_string());

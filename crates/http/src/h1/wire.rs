@@ -105,13 +105,13 @@ impl Wire {
 
     /// Whether there is more input than the requests that were answered.
     pub(super) fn has_unread(&self) -> bool {
-        !self.decoder.is_done() || !self.rest().is_empty()
+        !self.decoder.is_done() || !self.unused().is_empty()
     }
 
     /// The request was answered: the next one may come, or has come.
     pub(super) fn next_request(&mut self) {
         self.decoder.restart();
-        self.has_news = !self.rest().is_empty();
+        self.has_news = !self.unused().is_empty();
     }
 
     /// Reads the next head. `Pending`: it has not arrived completely.
@@ -134,7 +134,7 @@ impl Wire {
                         {
                             return begun;
                         }
-                        if !wire.rest().is_empty() {
+                        if !wire.unused().is_empty() {
                             wire.keep(came);
                             return wire.head_ahead();
                         }
@@ -159,7 +159,7 @@ impl Wire {
     /// Compares the first bytes of the connection with the lines with which the preface of HTTP/2 begins. `None`: they are others. What
     /// comes behind them is HTTP/2's to look at.
     fn look_for_http2(&mut self, came: &[u8]) -> Option<Result<Option<Whole>, Ending>> {
-        let missing = &PREFACE[self.rest().len()..PREFACE_LINES];
+        let missing = &PREFACE[self.unused().len()..PREFACE_LINES];
         let most = missing.len().min(came.len());
         self.may_be_http2 = missing[..most] == came[..most];
         if !self.may_be_http2 {
@@ -194,7 +194,7 @@ impl Wire {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let (count, has_moved) = if self.rest().is_empty() {
+            let (count, has_moved) = if self.unused().is_empty() {
                 let came = self.poll_read(cx, INPUT_SIZE, |wire, came| {
                     let mut input = came;
                     let has_moved = read_body(&mut wire.decoder, &mut input, request);
@@ -223,7 +223,7 @@ impl Wire {
     /// Reads what the client sends while its request is being processed, and keeps it for later. Beyond [`MAX_AHEAD`]
     /// nothing is read. Returns whether the client has left.
     pub(super) fn client_left(&mut self, cx: &mut Context<'_>) -> bool {
-        while self.rest().len() < MAX_AHEAD {
+        while self.unused().len() < MAX_AHEAD {
             match self.poll_read(cx, MAX_AHEAD, |wire, came| wire.keep(came)) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(Left)) => return true,
@@ -247,7 +247,7 @@ impl Wire {
 
     /// The body of the request is needed. A client that sends it already does not wait for 100 (RFC 9110 §10.1.1).
     pub(super) fn consent(&mut self) {
-        if self.rest().is_empty() {
+        if self.unused().is_empty() {
             self.out()
                 .extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
@@ -370,7 +370,7 @@ impl Wire {
     }
 
     /// The bytes that were read and not used.
-    fn rest(&self) -> &[u8] {
+    fn unused(&self) -> &[u8] {
         &self.ahead[self.used..]
     }
 

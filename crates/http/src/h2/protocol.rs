@@ -626,7 +626,7 @@ impl Protocol {
     }
 
     /// Frees memory that is not needed while no stream is open.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if self.channels.is_empty() {
             self.channels = Vec::new();
             self.arrived = VecDeque::new();

@@ -25,8 +25,8 @@ impl<R: Receipt> Streams<R> {
     }
 
     /// Gives up the space of slots: the client sends nothing for a while.
-    pub(super) fn rest(&mut self) {
-        if self.slots.rest() {
+    pub(super) fn shrink(&mut self) {
+        if self.slots.shrink() {
             self.over = Vec::new();
         }
     }

@@ -91,9 +91,9 @@ impl Wire {
     }
 
     /// Gives up the space of buffers: the client sends nothing for a while.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if let Some(socket) = &mut self.socket {
-            socket.rest();
+            socket.shrink();
         }
     }
 

@@ -44,7 +44,7 @@ impl ReadyList {
     }
 
     /// Gives up the space of the list, if it is empty.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn shrink(&self) {
         let mut slots = self.slots();
         if slots.is_empty() {
             *slots = Vec::new();

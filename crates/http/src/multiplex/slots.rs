@@ -87,14 +87,14 @@ impl<S: Multiplexed> Slots<S> {
     }
 
     /// Gives up the space of slots: the client sends nothing for a while. Returns whether there are no streams.
-    pub(crate) fn rest(&mut self) -> bool {
+    pub(crate) fn shrink(&mut self) -> bool {
         if self.is_empty() {
             self.slots = Vec::new();
             self.free = Vec::new();
             self.ready = Vec::new();
             self.sending = Vec::new();
             self.priorities = VecDeque::new();
-            self.list.rest();
+            self.list.shrink();
         }
         self.slots.is_empty()
     }
@@ -397,11 +397,11 @@ mod tests {
         assert_eq!(slots.remove(first).unwrap().number, 1);
         assert!(slots.remove(first).is_none());
         assert_eq!(slots.add(frames(3, "", 1)), first);
-        assert!(!slots.rest());
+        assert!(!slots.shrink());
         slots.remove(first);
         slots.remove(second);
         assert!(slots.is_empty());
-        assert!(slots.rest());
+        assert!(slots.shrink());
     }
 
     #[test]

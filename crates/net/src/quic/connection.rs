@@ -222,8 +222,8 @@ impl Connection {
     }
 
     /// Gives up the space of buffers: nothing comes for a while.
-    pub fn rest(&mut self) {
-        self.mailbox.rest();
+    pub fn shrink(&mut self) {
+        self.mailbox.shrink();
         if self.events.is_empty() {
             self.events = VecDeque::new();
         }

@@ -450,7 +450,7 @@ impl Mailbox {
     }
 
     /// Gives up the space of the queue.
-    pub(super) fn rest(&self) {
+    pub(super) fn shrink(&self) {
         let mut events = self.events.borrow_mut();
         if events.is_empty() {
             *events = VecDeque::new();

@@ -133,7 +133,7 @@ async fn answer(slot: &mut Option<Connection>) -> Result<Outcome, Failure> {
             bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         }
         match client.is_reusable() {
-            true => client.rest(),
+            true => client.shrink(),
             false => *slot = None,
         }
     }
