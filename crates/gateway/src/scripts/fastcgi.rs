@@ -20,17 +20,17 @@ use std::{
     cell::RefCell,
     future::{Future, poll_fn},
     io,
-    os::fd::AsFd,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
+use bytes::Bytes;
+use tokio::{io::ReadBuf, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
 use weir_http::RequestState;
-use weir_net::Spare;
+use weir_net::{FilePart, Spare};
 use weir_pool::Finish;
 
 pub(crate) use self::failure::Failure;
@@ -39,10 +39,7 @@ use weir_observe::{
     pool_log::Cost,
 };
 
-use super::{
-    fastcgi::connection::WorkerConn,
-    spool::{SpoolFile, Spooled, off_the_reactor},
-};
+use super::{fastcgi::connection::WorkerConn, spool::Spooled};
 use crate::{
     clock::{self, NEVER},
     dispatch::Lease,
@@ -153,17 +150,10 @@ struct Outbound {
     id: u16,
     buffer: Vec<u8>,
     written: usize,
-    file: Option<Box<Upload>>,
+    /// The part of the body that is in a temporary file.
+    file: Option<Box<FilePart>>,
     /// The client has left. This is reported after the body.
     aborts: bool,
-}
-
-/// The part of a body that is in a temporary file.
-#[derive(Debug)]
-struct Upload {
-    file: Rc<SpoolFile>,
-    read: u64,
-    reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
 
 /// A deadline. In the steps of a request, its carrier looks at it; other tasks use their own timer.
@@ -193,12 +183,9 @@ impl Run {
         let number = conn.next_id();
         let file = body.and_then(|body| {
             client::stdin(&mut params, number, body.memory());
-            let file = body.file()?.clone();
-            Some(Box::new(Upload {
-                file,
-                read: 0,
-                reading: None,
-            }))
+            let file = body.file()?;
+            let part = FilePart::new(file.file().clone(), 0, file.len());
+            Some(Box::new(part))
         });
         if file.is_none() {
             client::stdin_end(&mut params, number);
@@ -643,10 +630,13 @@ impl Outbound {
 
     /// Fills the buffer with the next piece of the body; false if there is none.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let Some(upload) = &mut self.file else {
+        let Some(file) = &mut self.file else {
             return Poll::Ready(Ok(false));
         };
-        let piece = std::task::ready!(upload.poll_read(cx))?;
+        let piece = match file.len() {
+            0 => Bytes::new(),
+            _ => std::task::ready!(file.poll_read(cx, UPLOAD_PIECE))?,
+        };
         self.buffer.clear();
         self.written = 0;
         client::stdin(&mut self.buffer, self.id, &piece);
@@ -658,44 +648,6 @@ impl Outbound {
             }
         }
         Poll::Ready(Ok(true))
-    }
-}
-
-impl Upload {
-    /// The next piece, empty at the end. It is read at once if it is in the page cache, otherwise by another thread.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
-        let left = self.file.len() - self.read;
-        if left == 0 {
-            return Poll::Ready(Ok(Vec::new()));
-        }
-        let length = left.min(UPLOAD_PIECE) as usize;
-        if self.reading.is_none() {
-            let mut piece = Vec::with_capacity(length);
-            let (open, part) = (self.file.file(), (self.read, length));
-            if weir_sys::file::append_from(open.as_fd(), &mut piece, part, true)?.is_some() {
-                return Poll::Ready(self.take(piece));
-            }
-            let file = open.for_thread();
-            self.reading = Some(tokio::spawn(off_the_reactor(move || {
-                weir_sys::file::append_from(file.as_fd(), &mut piece, part, false)?;
-                Ok(piece)
-            })));
-        }
-        let Some(reading) = &mut self.reading else {
-            return Poll::Pending;
-        };
-        let piece = std::task::ready!(Pin::new(reading).poll(cx))
-            .unwrap_or_else(|error| Err(io::Error::other(error)));
-        self.reading = None;
-        Poll::Ready(self.take(piece?))
-    }
-
-    fn take(&mut self, piece: Vec<u8>) -> io::Result<Vec<u8>> {
-        if piece.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.read += piece.len() as u64;
-        Ok(piece)
     }
 }
 
@@ -778,4 +730,4 @@ const MAX_COPIED_STDERR: usize = 64 * 1024;
 const KEPT_CAPACITY: usize = 16 * 1024;
 
 /// How much of a body in a file is written to the worker at once, bytes.
-const UPLOAD_PIECE: u64 = 128 * 1024;
+const UPLOAD_PIECE: usize = 128 * 1024;

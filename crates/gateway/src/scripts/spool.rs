@@ -353,7 +353,7 @@ fn write_all_at(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<(
 /// # Errors
 ///
 /// The error of `work`.
-pub(crate) async fn off_the_reactor<T: Send + 'static>(
+async fn off_the_reactor<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work)
