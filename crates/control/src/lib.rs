@@ -11,13 +11,13 @@
 
 mod codec;
 mod egress;
+mod gateway_tls;
 mod heritage;
 mod manager_report;
 mod name_files;
 mod operator_actions;
 mod outbox;
 mod reactors;
-mod tls;
 mod wire;
 
 use std::{
@@ -33,16 +33,16 @@ use weir_observe::{events::Running, log_sink::Health};
 use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
 
 pub use egress::{EgressFiles, EgressGiven};
+pub use gateway_tls::{
+    CertificateOrder, CertificateOrders, Challenges, DemandReport, GivenCertificate,
+    GivenChallenge, QuicGiven, TicketSecrets, TlsFiles, TlsGiven,
+};
 pub use heritage::{AdminSockets, Heritage};
 pub use manager_report::{LastReload, ManagerReport, ManagerReports, PoolUse, SlowPlace};
 pub use name_files::NameFiles;
 pub use operator_actions::{ActionResult, OperatorActions};
 pub use outbox::ManagerHandle;
 pub use reactors::Reactors;
-pub use tls::{
-    CertificateOrder, CertificateOrders, Challenges, DemandReport, GivenCertificate,
-    GivenChallenge, QuicGiven, TicketSecrets, TlsFiles, TlsGiven,
-};
 
 /// The source of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

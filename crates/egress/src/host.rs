@@ -34,9 +34,9 @@ use super::{
     headers::Outbound,
     limiter::Limiter,
     origin::Origin,
+    origin_tls::TlsContexts,
     rules::Rules,
     target::{Form, Target},
-    tls::TlsContexts,
     upload::Upload,
 };
 

@@ -72,7 +72,7 @@ use weir_control::EgressGiven;
 use weir_interfaces::egress::{EgressContext, EgressView};
 use weir_net::Drain;
 use weir_observe::pulse::{Pulse, Thread};
-use weir_upstream::{connections, dial, fault, limiter, origin, resolver::Resolver, tls};
+use weir_upstream::{connections, dial, fault, limiter, origin, origin_tls, resolver::Resolver};
 
 /// Shared by the connections of all callers.
 pub(crate) struct Egress {
@@ -120,7 +120,7 @@ pub fn start(
         .collect();
     let files = Arc::new(given.files);
     let dialer = Arc::new(Dialer::new(&settings, resolver, figures.clone()));
-    let contexts = tls::TlsContexts::new(&settings, &files)?;
+    let contexts = origin_tls::TlsContexts::new(&settings, &files)?;
     let hosts = Hosts::new(
         settings.clone(),
         files,

@@ -25,11 +25,11 @@ mod fields;
 pub mod h1;
 pub mod h2;
 pub mod h3;
+pub mod handshake;
 mod head;
 pub mod multiplex;
 mod priority;
 mod request;
-pub mod tls;
 pub mod watch;
 
 use std::pin::Pin;

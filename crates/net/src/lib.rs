@@ -10,7 +10,7 @@ mod send_file;
 mod socket;
 mod spare;
 mod thread;
-mod tls;
+mod tls_socket;
 
 pub use self::{
     drain::Drain,
@@ -21,5 +21,5 @@ pub use self::{
     socket::Socket,
     spare::Spare,
     thread::start_thread,
-    tls::{Failed, TlsSocket, say_end},
+    tls_socket::{Failed, TlsSocket, say_end},
 };

@@ -13,7 +13,7 @@ use tokio::{
 };
 use weir_tls::Session;
 
-use super::tls::TlsSocket;
+use super::tls_socket::TlsSocket;
 
 /// A client's socket.
 #[derive(Debug)]

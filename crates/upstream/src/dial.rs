@@ -31,7 +31,7 @@ use super::{
     fault::{Fault, Kind},
     names::Names,
     origin::{Connection, DialTimes, Origin, Protocol},
-    tls::TlsContext,
+    origin_tls::TlsContext,
 };
 
 /// Makes connections, for all origins.

@@ -10,12 +10,12 @@ use weir_pool::Sent;
 use super::{
     fault::{Fault, Kind},
     origin::Origin,
-    tls,
+    origin_tls,
 };
 
 /// HTTP could not be started on a new connection.
 pub fn of_handshake(origin: &Origin, error: &hyper::Error) -> Fault {
-    tls::fault(origin, error)
+    origin_tls::fault(origin, error)
         .unwrap_or_else(|| Fault::unsent(kind(error), format!("{origin}: {}", chain(error))))
 }
 
@@ -64,7 +64,7 @@ fn unanswered(origin: &Origin, error: &(dyn Error + 'static), kind: Kind, unsent
         false => Sent::Maybe,
     };
     // In TLS 1.3 an origin demands a client certificate only after the handshake.
-    if let Some(fault) = tls::fault(origin, error) {
+    if let Some(fault) = origin_tls::fault(origin, error) {
         return Fault { sent, ..fault };
     }
     let what = match kind {

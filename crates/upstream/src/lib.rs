@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`h1`] | one HTTP/1.1 connection; it uses no other module |
 //! | [`connections`] | the connections to one origin: kept, shared (HTTP/2), opened in advance or when needed |
-//! | [`dial`], [`tls`] | a new connection: addresses of a name, the permitted ones, TCP, TLS |
+//! | [`dial`], [`origin_tls`] | a new connection: addresses of a name, the permitted ones, TCP, TLS |
 //! | [`names`], [`resolver`] | the addresses of a name, cached while they are used; one lookup |
 //! | [`driver`] | the requests that wait for decisions of a `weir_pool::Pool`: for an origin's calls and for pools of workers |
 //! | [`limiter`] | how many requests an origin gets at once, and which ones wait |
@@ -26,8 +26,8 @@ pub mod h1;
 pub mod limiter;
 pub mod names;
 pub mod origin;
+pub mod origin_tls;
 pub mod resolver;
-pub mod tls;
 
 use self::{fault::Fault, origin::Connection};
 

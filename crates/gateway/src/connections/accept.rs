@@ -14,7 +14,7 @@ use std::{
 
 use tokio::{sync::mpsc, task::spawn_local};
 use weir_config::{Address, Protocol};
-use weir_http::{Timeouts, h1::Limits, tls::Handshake};
+use weir_http::{Timeouts, h1::Limits, handshake::Handshake};
 use weir_net::{ACCEPT_PAUSE, Accepted, Acceptor, Socket};
 use weir_observe::{
     clock,
