@@ -15,9 +15,9 @@
 //!
 //! The format is [`weir_fcgi`]'s; its documentation says what is refused.
 
+mod io;
 mod request;
 mod send;
-mod wire;
 
 use std::{
     future::Future,
@@ -30,8 +30,8 @@ use weir_net::{Socket, close, linger};
 use weir_observe::clock;
 
 use self::{
+    io::Io,
     send::{Cut, Sending},
-    wire::Wire,
 };
 use super::{Begun, Phase, Receipt, Request, Steps, conn::FIRST_REQUEST};
 
@@ -58,7 +58,7 @@ pub struct Capacity {
 /// A connection: a future that ends with it.
 pub struct Connection<X: Front> {
     front: X,
-    wire: Wire,
+    io: Io,
     stage: Stage<X::Receipt>,
     /// When the connection first saw the drain; 0: there is none.
     drain_seen: u64,
@@ -95,7 +95,7 @@ impl<X: Front> Connection<X> {
     pub fn new(front: X, socket: Socket) -> Self {
         Connection {
             front,
-            wire: Wire::new(socket),
+            io: Io::new(socket),
             stage: Stage::Reading,
             drain_seen: 0,
         }
@@ -132,14 +132,14 @@ impl<X: Front> Connection<X> {
     /// Reads the parameters of a request and begins it.
     fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         loop {
-            if let Some(request) = self.wire.take_request() {
+            if let Some(request) = self.io.take_request() {
                 self.begin(request);
                 return Poll::Ready(Next::Part);
             }
             let state = self.front.state();
-            self.wire.refuse_aborted();
-            match self.wire.poll_flush(cx, state) {
-                Poll::Ready(Ok(())) if self.wire.is_last() => {
+            self.io.refuse_aborted();
+            match self.io.poll_flush(cx, state) {
+                Poll::Ready(Ok(())) if self.io.is_last() => {
                     return Poll::Ready(Next::End(Ending::Clean));
                 }
                 Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
@@ -152,17 +152,17 @@ impl<X: Front> Connection<X> {
                 }
                 return Poll::Ready(Next::End(Ending::Clean));
             }
-            match self.wire.poll_read(cx, &self.front) {
+            match self.io.poll_read(cx, &self.front) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
                 Poll::Pending => {
                     let state = self.front.state();
                     // First: nobody loses a request over a connection that goes on elsewhere.
-                    if self.wire.is_idle()
+                    if self.io.is_idle()
                         && state.is_idle()
                         && !state.is_unwanted()
                         && let Some(to) = self.front.should_move()
-                        && let Some(socket) = self.wire.take_socket()
+                        && let Some(socket) = self.io.take_socket()
                     {
                         self.front.move_away(to, socket);
                         return Poll::Ready(Next::End(Ending::Clean));
@@ -199,7 +199,7 @@ impl<X: Front> Connection<X> {
 
     /// Lets the exchange work, and gives it the body when it asks for that.
     fn poll_steps(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
-        if self.wire.is_aborted() {
+        if self.io.is_aborted() {
             return Poll::Ready(self.abort());
         }
         let Stage::Steps(steps) = &mut self.stage else {
@@ -209,13 +209,13 @@ impl<X: Front> Connection<X> {
         let mut has_news = true;
         let answer = loop {
             // Checked first, so that a request whose web server has left is not started.
-            while self.wire.is_read_on() {
-                match self.wire.poll_flush(cx, state) {
+            while self.io.is_read_on() {
+                match self.io.poll_flush(cx, state) {
                     Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
                     Poll::Ready(Ok(())) | Poll::Pending => {}
                 }
-                match self.wire.poll_read(cx, &self.front) {
-                    Poll::Ready(Ok(())) if self.wire.is_aborted() => {
+                match self.io.poll_read(cx, &self.front) {
+                    Poll::Ready(Ok(())) if self.io.is_aborted() => {
                         return Poll::Ready(self.abort());
                     }
                     Poll::Ready(Ok(())) => has_news = true,
@@ -223,11 +223,11 @@ impl<X: Front> Connection<X> {
                     Poll::Pending => break,
                 }
             }
-            if !has_news && !self.wire.has_no_body(state) {
+            if !has_news && !self.io.has_no_body(state) {
                 return Poll::Pending;
             }
             let polled = steps.as_mut().poll(cx);
-            if let Some(request) = self.wire.request_state() {
+            if let Some(request) = self.io.request_state() {
                 // CGI has no interim answers.
                 drop(request.take_interim());
                 state.wake_at(request.wakes_at());
@@ -235,12 +235,12 @@ impl<X: Front> Connection<X> {
             if let Poll::Ready(answer) = polled {
                 break answer;
             }
-            if self.wire.is_request_whole() {
+            if self.io.is_request_whole() {
                 return Poll::Pending;
             }
             has_news = false;
         };
-        self.wire.discard_body();
+        self.io.discard_body();
         self.stage = Stage::Sending(Box::new(Sending::new(answer)));
         Poll::Ready(Next::Part)
     }
@@ -249,16 +249,16 @@ impl<X: Front> Connection<X> {
         let Stage::Sending(sending) = &mut self.stage else {
             return Poll::Ready(Next::Part);
         };
-        let sent = match sending.poll(cx, &mut self.wire, self.front.state()) {
+        let sent = match sending.poll(cx, &mut self.io, self.front.state()) {
             Poll::Ready(sent) => sent,
             // Its end is sent: bytes that arrive now belong to no request.
             Poll::Pending if sending.is_ended() => return Poll::Pending,
             Poll::Pending => loop {
-                if let Some(request) = self.wire.request_state() {
+                if let Some(request) = self.io.request_state() {
                     self.front.state().wake_at(request.wakes_at());
                 }
-                match ready!(self.wire.poll_read(cx, &self.front)) {
-                    Ok(()) if self.wire.is_aborted() => match sending.is_within_record() {
+                match ready!(self.io.poll_read(cx, &self.front)) {
+                    Ok(()) if self.io.is_aborted() => match sending.is_within_record() {
                         true => return Poll::Ready(Next::End(Ending::Lost)),
                         false => return Poll::Ready(self.abort()),
                     },
@@ -288,9 +288,8 @@ impl<X: Front> Connection<X> {
             Err(Cut::Ended(ending)) => return Next::End(ending),
         };
         let state = self.front.state();
-        let is_body_left =
-            (self.wire.request_state()).is_some_and(|request| request.is_body_left());
-        let is_unread = !self.wire.is_request_whole() || is_body_left;
+        let is_body_left = (self.io.request_state()).is_some_and(|request| request.is_body_left());
+        let is_unread = !self.io.is_request_whole() || is_body_left;
         if keep && !is_cut && !is_unread {
             state.set_idle();
         }
@@ -301,8 +300,8 @@ impl<X: Front> Connection<X> {
             return Next::End(Ending::Clean);
         }
         // Apache gives up a whole answer if it can no longer send the record that ends its body.
-        let sends_more = is_unread || !keep && !self.wire.is_input_ended();
-        self.wire.next_request();
+        let sends_more = is_unread || !keep && !self.io.is_input_ended();
+        self.io.next_request();
         match (sends_more, keep) {
             (true, _) => Next::End(Ending::Linger),
             (false, false) => Next::End(Ending::Clean),
@@ -312,7 +311,7 @@ impl<X: Front> Connection<X> {
 
     /// Ends the connection. `None`: it has ended.
     fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
-        let socket = self.wire.take_socket()?;
+        let socket = self.io.take_socket()?;
         match ending {
             Ending::Clean => Some(Box::pin(close(socket)?)),
             Ending::Linger => Some(Box::pin(linger(socket))),

@@ -19,9 +19,9 @@
 
 mod close;
 mod head;
+mod io;
 mod send;
 pub(crate) mod target;
-mod wire;
 
 use std::{
     future::Future,
@@ -38,8 +38,8 @@ use weir_observe::clock;
 
 use self::{
     close::{Ending, close},
+    io::{Budget, Io, Left},
     send::{Completion, Cut, Sending},
-    wire::{Budget, Left, Wire},
 };
 use super::{Answer, Begun, Phase, RequestState, Steps, Tunnelled, conn::FIRST_REQUEST};
 
@@ -68,7 +68,7 @@ pub trait Front: crate::Front {
 /// A connection: a future that ends with it.
 pub struct Connection<X: Front> {
     front: X,
-    wire: Wire,
+    io: Io,
     stage: Stage<X::Receipt>,
     /// When the connection first saw the drain; 0: there is none.
     drain_seen: u64,
@@ -104,7 +104,7 @@ impl<X: Front> Connection<X> {
         let may_be_http2 = front.takes_http2() && front.state().requests() == 0;
         Connection {
             front,
-            wire: Wire::new(socket, limits, may_be_http2),
+            io: Io::new(socket, limits, may_be_http2),
             stage: Stage::Reading,
             drain_seen: 0,
         }
@@ -115,14 +115,14 @@ impl<X: Front> Connection<X> {
         let mut budget = Budget::new();
         if let Stage::Reading = self.stage {
             // Its client nearly always is why it was woken.
-            self.wire.read_first();
+            self.io.read_first();
         }
         loop {
             let next = match &mut self.stage {
                 Stage::Reading => ready!(self.poll_reading(cx, &mut budget)),
                 Stage::Steps(_) => ready!(self.poll_steps(cx, &mut budget)),
                 Stage::Sending(sending) => {
-                    let sent = sending.poll(cx, &mut self.wire, self.front.state());
+                    let sent = sending.poll(cx, &mut self.io, self.front.state());
                     if sent.is_pending() {
                         self.front.state().wake_at(sending.request().wakes_at());
                     }
@@ -130,7 +130,7 @@ impl<X: Front> Connection<X> {
                         (Poll::Ready(sent), _) => sent,
                         (Poll::Pending, None) => return Poll::Pending,
                         (Poll::Pending, Some(body)) => {
-                            match ready!(self.wire.poll_body(cx, body, &mut budget)) {
+                            match ready!(self.io.poll_body(cx, body, &mut budget)) {
                                 Ok(()) => continue,
                                 Err(Left) => Err(Cut::Left),
                             }
@@ -177,13 +177,13 @@ impl<X: Front> Connection<X> {
         if !budget.may_begin(cx) {
             return Poll::Pending;
         }
-        let whole = match self.wire.poll_head(cx, state) {
+        let whole = match self.io.poll_head(cx, state) {
             Poll::Pending => {
                 // First: nobody loses a request over a connection that goes on elsewhere.
                 if state.is_idle()
                     && !state.is_unwanted()
                     && let Some(to) = self.front.should_move()
-                    && let Some(socket) = self.wire.take_socket()
+                    && let Some(socket) = self.io.take_socket()
                 {
                     self.front.move_away(to, socket);
                     return Poll::Ready(Next::End(Ending::Clean));
@@ -219,16 +219,16 @@ impl<X: Front> Connection<X> {
         let Stage::Steps(steps) = &mut self.stage else {
             return Poll::Ready(Next::Part);
         };
-        let (wire, state, request) = (&mut self.wire, self.front.state(), &*steps.state);
+        let (io, state, request) = (&mut self.io, self.front.state(), &*steps.state);
         let mut is_watched = request.is_client_looked_at_first();
         // Checked first, so that a request whose client has left is not started.
-        if is_watched && wire.client_left(cx) {
+        if is_watched && io.client_left(cx) {
             return Poll::Ready(Next::End(Ending::Clean));
         }
         let answer = loop {
             let polled = steps.steps.as_mut().poll(cx);
             for interim in request.take_interim() {
-                wire.put_interim(&interim, steps.request);
+                io.put_interim(&interim, steps.request);
             }
             if let Poll::Ready(answer) = polled {
                 break answer;
@@ -236,10 +236,10 @@ impl<X: Front> Connection<X> {
             state.wake_at(request.wakes_at());
             let is_wanted = request.is_body_wanted();
             if is_wanted && std::mem::take(&mut steps.awaits_consent) {
-                wire.consent();
+                io.consent();
             }
-            let flushed = wire.poll_flush(cx);
-            wire.note_write(flushed.is_pending(), state);
+            let flushed = io.poll_flush(cx);
+            io.note_write(flushed.is_pending(), state);
             match flushed {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(Next::End(Ending::Clean)),
@@ -249,7 +249,7 @@ impl<X: Front> Connection<X> {
                 Poll::Pending => {}
             }
             if is_wanted {
-                match wire.poll_body(cx, request, budget) {
+                match io.poll_body(cx, request, budget) {
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(Left)) => return Poll::Ready(Next::End(Ending::Clean)),
                     Poll::Pending => {}
@@ -257,7 +257,7 @@ impl<X: Front> Connection<X> {
             }
             if !std::mem::replace(&mut is_watched, true)
                 && request.is_client_watched()
-                && wire.client_left(cx)
+                && io.client_left(cx)
             {
                 return Poll::Ready(Next::End(Ending::Clean));
             }
@@ -278,11 +278,11 @@ impl<X: Front> Connection<X> {
         state: Rc<RequestState>,
     ) -> Poll<Next> {
         let keep = answer.keep
-            && self.wire.is_request_whole()
-            && !self.wire.is_last()
+            && self.io.is_request_whole()
+            && !self.io.is_last()
             && !self.front.is_draining();
-        let mut sending = Sending::new(answer, (request, state), keep, self.wire.out());
-        let sent = sending.poll(cx, &mut self.wire, self.front.state());
+        let mut sending = Sending::new(answer, (request, state), keep, self.io.out());
+        let sent = sending.poll(cx, &mut self.io, self.front.state());
         if sent.is_pending() {
             let wakes_at = sending.request().wakes_at();
             self.front.state().wake_at(wakes_at);
@@ -306,21 +306,21 @@ impl<X: Front> Connection<X> {
     fn after_sending(&mut self, mut completion: Completion<X::Receipt>) -> Next {
         if let Some(tunnel) = completion.take_tunnel() {
             completion.end();
-            return Next::End(Ending::Tunnel(tunnel, self.wire.take_rest()));
+            return Next::End(Ending::Tunnel(tunnel, self.io.take_rest()));
         }
         let (keep, is_body_left) = (completion.keeps(), completion.request().is_body_left());
         let may_be_followed = completion.may_be_followed();
         self.front.state().set_idle();
         completion.end();
-        self.wire.give_back();
+        self.io.give_back();
         if keep {
-            self.wire.next_request();
+            self.io.next_request();
             return Next::Part;
         }
         // What the client sends meanwhile, or has sent and nobody has read, would turn the end into a reset, and the answer may be
         // lost.
         Next::End(
-            match may_be_followed || is_body_left || self.wire.has_unread() {
+            match may_be_followed || is_body_left || self.io.has_unread() {
                 true => Ending::Linger,
                 false => Ending::Clean,
             },
@@ -329,9 +329,9 @@ impl<X: Front> Connection<X> {
 
     /// Ends the connection. `None`: it has ended.
     fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
-        let socket = self.wire.take_socket()?;
+        let socket = self.io.take_socket()?;
         if let Ending::Http2 = ending {
-            let ahead = self.wire.take_rest();
+            let ahead = self.io.take_rest();
             return Some(self.front.serve_http2(socket, ahead));
         }
         close(ending, socket, &self.front)

@@ -19,6 +19,7 @@ pub mod checks;
 mod frames;
 mod hpack;
 mod incoming;
+mod io;
 mod output;
 mod protocol;
 mod send;
@@ -26,7 +27,6 @@ mod stream;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod wire;
 
 use std::{
     future::Future,
@@ -41,11 +41,11 @@ use weir_observe::clock::{self, NEVER};
 pub(crate) use self::frames::PREFACE;
 use self::{
     frames::{ENHANCE_YOUR_CALM, NO_ERROR},
+    io::Io,
     output::Output,
     protocol::{Arrived, Protocol, Wrong},
     stream::{Polled, Stage, Stream},
     streams::Streams,
-    wire::Wire,
 };
 use crate::{
     Begun, Fields, Front, Phase, Priority, Request, RequestBody, RequestState,
@@ -63,7 +63,7 @@ use crate::{
 pub struct Connection<X: Front> {
     front: X,
     protocol: Protocol,
-    wire: Wire,
+    io: Io,
     /// What the connection holds of heads, and of bodies that were not read.
     memory: Share,
     streams: Streams<X::Receipt>,
@@ -97,7 +97,7 @@ impl<X: Front> Connection<X> {
     ) -> Self {
         Connection {
             protocol: Protocol::new(limits, ahead, clock::now()),
-            wire: Wire::new(socket),
+            io: Io::new(socket),
             front,
             memory: Share::of(memory),
             streams: Streams::new(),
@@ -112,25 +112,25 @@ impl<X: Front> Connection<X> {
         if let Some(closing) = &mut self.closing {
             return closing.as_mut().poll(cx);
         }
-        self.wire.begin_turn(self.may_read());
+        self.io.begin_turn(self.may_read());
         self.protocol.begin_turn(self.memory.is_full());
         self.streams.slots.begin_turn(cx.waker());
         let ending = self.rounds().or_else(|| self.send());
         let is_blocked = self.protocol.out.is_blocked();
-        self.wire.note_write(is_blocked, self.front.state());
+        self.io.note_write(is_blocked, self.front.state());
         if let Some(ending) = ending {
             return self.end(cx, ending);
         }
         let memory = self.protocol.memory();
         self.memory.set(if memory > UNCOUNTED { memory } else { 0 });
         // Otherwise the steps that read bodies wake the connection.
-        let has_more = self.wire.is_used_up() || self.protocol.is_stopped();
+        let has_more = self.io.is_used_up() || self.protocol.is_stopped();
         if has_more && self.may_read() {
             another_turn(cx);
         }
         self.plan();
         if self.front.state().phase() == Phase::Resting {
-            self.wire.shrink();
+            self.io.shrink();
             self.protocol.shrink();
             self.streams.shrink();
         }
@@ -186,21 +186,21 @@ impl<X: Front> Connection<X> {
                 return None;
             }
         }
-        self.streams.slots.wake_wire();
+        self.streams.slots.wake_connection();
         None
     }
 
     /// Processes the received bytes.
     fn read(&mut self, now: u64) -> Option<Ending> {
-        let waker = self.streams.slots.wire_waker();
+        let waker = self.streams.slots.connection_waker();
         let cx = &mut Context::from_waker(&waker);
         let mut took = match self.may_read() {
             true => self.protocol.go_on(),
             false => return None,
         };
-        while took.is_ok() && !self.protocol.is_stopped() && !self.wire.is_used_up() {
+        while took.is_ok() && !self.protocol.is_stopped() && !self.io.is_used_up() {
             let protocol = &mut self.protocol;
-            let read = self.wire.poll_read(cx, |bytes| match bytes {
+            let read = self.io.poll_read(cx, |bytes| match bytes {
                 [] => None,
                 bytes => Some(protocol.receive(bytes, now)),
             });
@@ -231,7 +231,7 @@ impl<X: Front> Connection<X> {
         }
         self.protocol.calm();
         self.leaving_since = now;
-        self.streams.slots.wake_wire();
+        self.streams.slots.wake_connection();
         None
     }
 
@@ -242,7 +242,7 @@ impl<X: Front> Connection<X> {
             return None;
         }
         let waker = self.streams.slots.sending_waker();
-        match self.wire.poll_send(&mut Context::from_waker(&waker), out) {
+        match self.io.poll_send(&mut Context::from_waker(&waker), out) {
             Poll::Pending => None,
             Poll::Ready(Err(_)) => Some(Ending::Closed),
             Poll::Ready(Ok(())) => {
@@ -417,7 +417,7 @@ impl<X: Front> Connection<X> {
         if self.leaving_since == 0 {
             self.protocol.say_leave();
             self.leaving_since = now;
-            self.streams.slots.wake_wire();
+            self.streams.slots.wake_connection();
         }
     }
 
@@ -500,11 +500,11 @@ impl<X: Front> Connection<X> {
         self.memory.set(0);
         self.front.state().wake_at(NEVER);
         let Ending::GoAway(code) = ending else {
-            self.wire.close(ending == Ending::Abort);
+            self.io.close(ending == Ending::Abort);
             return Poll::Ready(());
         };
         self.protocol.say_last(code);
-        let Some(socket) = self.wire.take_socket() else {
+        let Some(socket) = self.io.take_socket() else {
             return Poll::Ready(());
         };
         let out = std::mem::take(&mut self.protocol.out);

@@ -165,7 +165,7 @@ impl<X: Front> Connection<X> {
             if let Some(ending) = self.overdue(now) {
                 return Some(ending);
             }
-            let waker = self.streams.slots.wire_waker();
+            let waker = self.streams.slots.connection_waker();
             let is_long = self.quic.drive(&mut Context::from_waker(&waker));
             if self.quic.take_heard() {
                 self.heard_at = now;
@@ -192,14 +192,14 @@ impl<X: Front> Connection<X> {
             }
             if !has_news && !is_long {
                 // What was sent since the last drive.
-                let waker = self.streams.slots.wire_waker();
+                let waker = self.streams.slots.connection_waker();
                 if self.quic.drive(&mut Context::from_waker(&waker)) {
                     break;
                 }
                 if !self.quic.has_events() {
                     // Others have their turn before more requests begin. Only now, because the drive forgets what woke it before.
                     if requests == 0 {
-                        self.streams.slots.wake_wire();
+                        self.streams.slots.wake_connection();
                     }
                     return None;
                 }
@@ -208,7 +208,7 @@ impl<X: Front> Connection<X> {
                 break;
             }
         }
-        self.streams.slots.wake_wire();
+        self.streams.slots.wake_connection();
         None
     }
 
@@ -220,7 +220,7 @@ impl<X: Front> Connection<X> {
             self.unread.set(window);
             let allowed = VarInt::from_u64(window).unwrap_or_default();
             self.quic.proto().set_receive_window(allowed);
-            self.streams.slots.wake_wire();
+            self.streams.slots.wake_connection();
         }
     }
 
@@ -614,7 +614,7 @@ impl<X: Front> Connection<X> {
         put_head(&mut bytes, GOAWAY, payload.len());
         bytes.extend_from_slice(&payload);
         self.control_out.push(bytes);
-        self.streams.slots.wake_wire();
+        self.streams.slots.wake_connection();
     }
 
     /// Whether requests that come now are refused: the client was told long ago.

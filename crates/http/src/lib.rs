@@ -1,10 +1,10 @@
 //! HTTP independent of its protocol version: the interface between carriers and the gateway's exchange.
 //!
 //! ```text
-//! wire ◄─► carrier: head ─► Request ─► the exchange, its steps ─► Answer: head, parts ─► carrier ─► wire
-//!                   body ─► RequestState ─► RequestBody
+//! socket ◄─► carrier: head ─► Request ─► the exchange, its steps ─► Answer: head, parts ─► carrier ─► socket
+//!                     body ─► RequestState ─► RequestBody
 //! ```
-//! A carrier reads requests from its wire and writes answers to it: [`h1`] is that of HTTP/1, [`h2`] that of HTTP/2, [`h3`] that of
+//! A carrier reads requests from its socket and writes answers to it: [`h1`] is that of HTTP/1, [`h2`] that of HTTP/2, [`h3`] that of
 //! HTTP/3, [`fastcgi`] that of web servers in front. It gives each [`Request`] to the exchange ([`Front::begin`]), which does not depend on the
 //! protocol. The exchange answers at once if it need not wait. For other requests the carrier gets steps, which it
 //! runs, and which it drops when the client has left. The body of an [`Answer`] is made of memory, parts of files, or a
@@ -159,10 +159,10 @@ pub trait Front: Unpin {
     fn limit_exceeded(&self, _what: &str) {}
 }
 
-/// What a handshake needs of the gateway, on a connection whose wire is `W` afterwards.
-pub trait Handshakes<W>: Front {
+/// What a handshake needs of the gateway, on a connection that is a `C` afterwards.
+pub trait Handshakes<C>: Front {
     /// The handshake is over: serves the connection from now on.
-    fn shaken(&mut self, wire: W);
+    fn shaken(&mut self, connection: C);
 
     /// The handshake has failed. `why`: empty if the client has left.
     fn failed(&self, why: &str);

@@ -1,4 +1,4 @@
-//! How urgent an answer is (RFC 9218), for wires on which several answers share a connection.
+//! How urgent an answer is (RFC 9218), for carriers with which several answers share a connection.
 
 /// The priority of an answer: what `Priority` fields and PRIORITY_UPDATE frames say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

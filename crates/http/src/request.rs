@@ -191,7 +191,7 @@ impl RequestState {
         self.is_body_left.set(true);
     }
 
-    /// Sends an interim answer before the final one, if the wire has such answers. If too many are waiting, it is
+    /// Sends an interim answer before the final one, if the carrier has such answers. If too many are waiting, it is
     /// dropped, which RFC 9110 §15 allows.
     pub fn send_interim(&self, interim: Interim) {
         let mut waiting = self.interim.take().unwrap_or_default();
@@ -272,7 +272,7 @@ impl RequestState {
         self.is_body_wanted.set(false);
     }
 
-    /// Whether the rest of the body will not be read: the wire must be told, or closed.
+    /// Whether the rest of the body will not be read: the client must be told, or the connection closed.
     pub fn is_body_left(&self) -> bool {
         self.is_body_left.get()
     }

@@ -7,12 +7,12 @@ use weir_fcgi::{MAX_CONTENT, server};
 use weir_http1::Name;
 use weir_net::FilePart;
 
-use super::{Ending, wire::Wire};
+use super::{Ending, io::Io};
 use crate::{Answer, BodyEnd, BodyParts, ConnState, Fields, Part, Receipt};
 
 /// An answer that is being sent.
 pub(super) struct Sending<R> {
-    /// Until it was put into the buffer of the wire.
+    /// Until it was put into the output buffer.
     head: Option<(StatusCode, Fields)>,
     parts: BodyParts,
     file: Option<FileRecords>,
@@ -27,7 +27,7 @@ pub(super) struct Sending<R> {
 /// A part of a file that is being sent.
 struct FileRecords {
     file: FilePart,
-    /// Bytes of the file that are missing in the record whose header was put into the buffer of the wire.
+    /// Bytes of the file that are missing in the record whose header was put into the output buffer.
     in_record: u64,
 }
 
@@ -69,12 +69,12 @@ impl<R: Receipt> Sending<R> {
         self.keep
     }
 
-    /// Whether the end of the request is in the buffer of the wire.
+    /// Whether the end of the request is in the output buffer.
     pub(super) fn is_ended(&self) -> bool {
         self.parts.end() == Some(BodyEnd::Whole)
     }
 
-    /// Whether a record was begun whose content is not in the buffer of the wire.
+    /// Whether a record was begun whose content is not in the output buffer.
     pub(super) fn is_within_record(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.in_record > 0)
     }
@@ -87,23 +87,23 @@ impl<R: Receipt> Sending<R> {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        wire: &mut Wire,
+        io: &mut Io,
         state: &ConnState,
     ) -> Poll<Result<(), Cut>> {
         loop {
             if let Some(file) = &mut self.file {
-                if file.is_sent(wire) {
+                if file.is_sent(io) {
                     self.file = None;
                     continue;
                 }
-                let sent = ready!(wire.poll_send_file(cx, state, &mut file.file, file.in_record));
+                let sent = ready!(io.poll_send_file(cx, state, &mut file.file, file.in_record));
                 let sent = sent.map_err(Cut::Ended)?;
                 file.in_record -= sent;
                 self.count(sent);
                 continue;
             }
             if self.is_flushing {
-                ready!(wire.poll_flush(cx, state)).map_err(Cut::Ended)?;
+                ready!(io.poll_flush(cx, state)).map_err(Cut::Ended)?;
                 match self.parts.end() {
                     Some(BodyEnd::Whole) => return Poll::Ready(Ok(())),
                     Some(BodyEnd::Truncated) => return Poll::Ready(Err(Cut::Truncated)),
@@ -112,19 +112,19 @@ impl<R: Receipt> Sending<R> {
             }
             match self.parts.poll_next(cx) {
                 Poll::Pending => {
-                    self.put(wire, &[]);
-                    return match wire.poll_flush(cx, state) {
+                    self.put(io, &[]);
+                    return match io.poll_flush(cx, state) {
                         Poll::Ready(Err(ending)) => Poll::Ready(Err(Cut::Ended(ending))),
                         Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
                     };
                 }
                 Poll::Ready(Some(Part::Bytes(bytes))) => {
-                    self.put(wire, &bytes);
+                    self.put(io, &bytes);
                     // The end of the request goes along with the last bytes.
                     self.is_flushing = !self.parts.is_all_taken();
                 }
                 Poll::Ready(Some(Part::File(file))) => {
-                    self.put(wire, &[]);
+                    self.put(io, &[]);
                     self.file = Some(FileRecords { file, in_record: 0 });
                 }
                 // CGI has none.
@@ -137,23 +137,23 @@ impl<R: Receipt> Sending<R> {
                         // Nothing was sent: the web server answers instead, as if a child of PHP-FPM had died.
                         return Poll::Ready(Err(Cut::Truncated));
                     }
-                    self.put(wire, &[]);
+                    self.put(io, &[]);
                     self.is_flushing = true;
                 }
                 Poll::Ready(None) => {
-                    self.put(wire, &[]);
-                    self.keep = wire.end_request(self.keep);
+                    self.put(io, &[]);
+                    self.keep = io.end_request(self.keep);
                     self.is_flushing = true;
                 }
             }
         }
     }
 
-    /// Puts the head, if that was not done, and the next bytes of the body into the buffer of the wire, and behind them
+    /// Puts the head, if that was not done, and the next bytes of the body into the output buffer, and behind them
     /// what the script has written to its standard error: nginx counts earlier bytes against its buffer for the head.
-    fn put(&mut self, wire: &mut Wire, bytes: &[u8]) {
-        let id = wire.id();
-        let out = wire.out();
+    fn put(&mut self, io: &mut Io, bytes: &[u8]) {
+        let id = io.id();
+        let out = io.out();
         match self.head.take() {
             Some((status, fields)) => {
                 let header_at = out.len();
@@ -177,7 +177,7 @@ impl<R: Receipt> Sending<R> {
         self.count(bytes.len() as u64);
         let stderr = self.receipt.as_mut().and_then(R::stderr);
         if let Some(stderr) = stderr {
-            server::stderr(wire.out(), id, &stderr);
+            server::stderr(io.out(), id, &stderr);
         }
     }
 
@@ -190,11 +190,11 @@ impl<R: Receipt> Sending<R> {
 
 impl FileRecords {
     /// Whether all of it was sent. If not, there is a record that is not sent.
-    fn is_sent(&mut self, wire: &mut Wire) -> bool {
+    fn is_sent(&mut self, io: &mut Io) -> bool {
         if self.in_record == 0 && self.file.len() > 0 {
             self.in_record = self.file.len().min(MAX_CONTENT as u64);
-            let header = server::stdout_header(wire.id(), self.in_record as u16);
-            wire.out().extend_from_slice(&header);
+            let header = server::stdout_header(io.id(), self.in_record as u16);
+            io.out().extend_from_slice(&header);
         }
         self.in_record == 0
     }

@@ -13,17 +13,17 @@ use weir_http1::{
 };
 use weir_observe::clock;
 
-use super::{close::Ending, wire::Wire};
+use super::{close::Ending, io::Io};
 use crate::{
     Answer, Body, BodyEnd, BodyParts, ConnState, Part, Receipt, RequestState, Tunnel, date,
 };
 
-/// An answer that is being sent. Its head is in the buffer of the wire.
+/// An answer that is being sent. Its head is in the output buffer.
 #[derive(Debug)]
 pub(super) struct Sending<R> {
     parts: BodyParts,
     encoder: BodyEncoder,
-    /// Sent after the wire's buffer.
+    /// Sent after the output buffer.
     part: Part,
     /// Follows that.
     tail: Vec<u8>,
@@ -143,23 +143,23 @@ impl<R: Receipt> Sending<R> {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        wire: &mut Wire,
+        io: &mut Io,
         state: &ConnState,
     ) -> Poll<Result<(), Cut>> {
         loop {
-            self.collect(cx, wire.out());
+            self.collect(cx, io.out());
             let is_waiting =
-                wire.unwritten().is_empty() && self.part.len() == 0 && self.tail.is_empty();
+                io.unwritten().is_empty() && self.part.len() == 0 && self.tail.is_empty();
             let written = match (is_waiting, self.parts.end()) {
                 (true, Some(BodyEnd::Whole)) => {
-                    wire.note_write(false, state);
+                    io.note_write(false, state);
                     return Poll::Ready(Ok(()));
                 }
                 (true, Some(BodyEnd::Truncated)) => return self.truncated(),
                 (true, None) => Poll::Pending,
-                (false, _) => self.poll_write(cx, wire),
+                (false, _) => self.poll_write(cx, io),
             };
-            wire.note_write(written.is_pending() && !is_waiting, state);
+            io.note_write(written.is_pending() && !is_waiting, state);
             match written {
                 Poll::Ready(Ok(())) => {}
                 // The file is shorter than when its length was sent.
@@ -180,7 +180,7 @@ impl<R: Receipt> Sending<R> {
                     // While a worker works for it, the client is watched.
                     let is_worked_for =
                         self.parts.end().is_none() && self.request().is_client_watched();
-                    return match is_worked_for && wire.client_left(cx) {
+                    return match is_worked_for && io.client_left(cx) {
                         true => Poll::Ready(Err(Cut::Left)),
                         false => Poll::Pending,
                     };
@@ -257,18 +257,18 @@ impl<R: Receipt> Sending<R> {
     }
 
     /// Writes the next bytes.
-    fn poll_write(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<io::Result<()>> {
-        let in_wire = wire.unwritten().len();
+    fn poll_write(&mut self, cx: &mut Context<'_>, io: &mut Io) -> Poll<io::Result<()>> {
+        let in_buffer = io.unwritten().len();
         let (data, tail, file_follows) = match &mut self.part {
-            Part::File(file) if in_wire == 0 => {
-                let Some(socket) = wire.socket() else {
+            Part::File(file) if in_buffer == 0 => {
+                let Some(socket) = io.socket() else {
                     return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
                 };
                 let sent = ready!(file.poll_send(cx, socket, u64::MAX))?;
                 self.completion.receipt.count(sent);
                 if file.len() == 0 {
                     self.part = NOTHING;
-                    wire.out().append(&mut self.tail);
+                    io.out().append(&mut self.tail);
                 }
                 return Poll::Ready(Ok(()));
             }
@@ -276,14 +276,14 @@ impl<R: Receipt> Sending<R> {
             Part::Bytes(bytes) => (bytes, &self.tail[..], false),
             Part::Trailers(_) => return Poll::Ready(Ok(())),
         };
-        let count = ready!(wire.poll_write(cx, data, tail, file_follows))?;
+        let count = ready!(io.poll_write(cx, data, tail, file_follows))?;
         if count == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        let of_wire = count.min(in_wire);
-        let of_data = (count - of_wire).min(data.len());
-        let of_tail = count - of_wire - of_data;
-        wire.wrote(of_wire);
+        let of_buffer = count.min(in_buffer);
+        let of_data = (count - of_buffer).min(data.len());
+        let of_tail = count - of_buffer - of_data;
+        io.wrote(of_buffer);
         data.advance(of_data);
         self.tail.drain(..of_tail);
         Poll::Ready(Ok(()))
@@ -328,7 +328,7 @@ impl<R: Receipt> Completion<R> {
     }
 }
 
-/// Pieces of up to this many bytes are copied into the buffer of the wire.
+/// Pieces of up to this many bytes are copied into the output buffer.
 const JOINED: usize = 4096;
 
 /// No part.

@@ -91,7 +91,7 @@ fn bodies_that_nobody_reads_have_one_limit_for_all_connections() {
             same = if now == held { same + 1 } else { 0 };
             held = now;
         }
-        let most = (1 << 20) + CLIENTS * (ALWAYS + wire::TURN_BYTES as u64);
+        let most = (1 << 20) + CLIENTS * (ALWAYS + io::TURN_BYTES as u64);
         assert!((1 << 20..=most).contains(&held), "{held}");
         for task in &tasks {
             task.abort();

@@ -62,7 +62,7 @@ pub(crate) fn start<R: Receipt>(
     })
 }
 
-/// The heads of the interim answers that the steps have made. 100 is not among them: the wire sends it when the body is read.
+/// The heads of the interim answers that the steps have made. 100 is not among them: the carrier sends it when the body is read.
 /// `sent`: bytes of all that there were.
 pub(crate) fn interim(
     request: &RequestState,

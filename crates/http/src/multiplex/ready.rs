@@ -38,9 +38,9 @@ impl ReadyList {
 
     /// The turn ends: from now on, wakers wake the task. True: something has come between the last look and now.
     #[must_use]
-    pub(crate) fn end(&self, wire: &SlotWaker) -> bool {
+    pub(crate) fn end(&self, connection: &SlotWaker) -> bool {
         self.is_running.store(false, SeqCst);
-        wire.is_woken() || !self.slots().is_empty()
+        connection.is_woken() || !self.slots().is_empty()
     }
 
     /// Gives up the space of the list, if it is empty.
@@ -77,8 +77,8 @@ impl SlotWaker {
     }
 
     /// The connection's own waker, which is not in the list.
-    pub(crate) fn of_wire(list: &Arc<ReadyList>) -> Arc<SlotWaker> {
-        SlotWaker::new(list, WIRE)
+    pub(crate) fn of_connection(list: &Arc<ReadyList>) -> Arc<SlotWaker> {
+        SlotWaker::new(list, CONNECTION)
     }
 
     /// Whether it was woken since it was polled.
@@ -99,7 +99,7 @@ impl Wake for SlotWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.is_listed.swap(true, SeqCst) {
-            if self.slot != WIRE {
+            if self.slot != CONNECTION {
                 self.list.slots().push(self.slot);
             }
             if !self.list.is_running.load(SeqCst) {
@@ -110,7 +110,7 @@ impl Wake for SlotWaker {
 }
 
 /// Stands for the connection among the slots.
-const WIRE: u32 = u32::MAX;
+const CONNECTION: u32 = u32::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -140,8 +140,8 @@ mod tests {
         list.take(&mut taken);
         assert_eq!(taken, [1]);
         slots[1].is_polled();
-        let wire = SlotWaker::of_wire(&list);
-        assert!(!list.end(&wire));
+        let connection = SlotWaker::of_connection(&list);
+        assert!(!list.end(&connection));
         assert_eq!(task.0.load(Relaxed), 0);
         slots[0].wake_by_ref();
         slots[1].wake_by_ref();
@@ -153,16 +153,16 @@ mod tests {
         slots.iter().for_each(|slot| slot.is_polled());
         // What comes after the last look is not forgotten.
         slots[0].wake_by_ref();
-        assert!(list.end(&wire));
+        assert!(list.end(&connection));
         // The same for the connection's own waker, although it is not listed.
         list.begin(&waker);
         taken.clear();
         list.take(&mut taken);
-        wire.wake_by_ref();
+        connection.wake_by_ref();
         taken.clear();
         list.take(&mut taken);
         assert!(taken.is_empty());
-        assert!(list.end(&wire));
+        assert!(list.end(&connection));
         assert_eq!(task.0.load(Relaxed), 2);
     }
 }

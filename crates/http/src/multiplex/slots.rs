@@ -19,7 +19,7 @@ pub(crate) trait Multiplexed {
     /// When it is to be polled again, if nothing happens before.
     fn wakes_at(&self) -> u64;
 
-    /// Whether the wire has all of the answer.
+    /// Whether the carrier has all of the answer.
     fn is_over(&self) -> bool;
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Slots<S> {
     slots: Vec<Slot<S>>,
     free: Vec<u32>,
     list: Arc<ReadyList>,
-    wire: (Arc<SlotWaker>, Waker),
+    connection: (Arc<SlotWaker>, Waker),
     /// Those to be polled in this round.
     ready: Vec<u32>,
     /// Those that have something to send.
@@ -63,11 +63,11 @@ struct Slot<S> {
 impl<S: Multiplexed> Slots<S> {
     pub(crate) fn new() -> Slots<S> {
         let list = Arc::new(ReadyList::default());
-        let wire = SlotWaker::of_wire(&list);
+        let connection = SlotWaker::of_connection(&list);
         Slots {
             slots: Vec::new(),
             free: Vec::new(),
-            wire: (wire.clone(), Waker::from(wire)),
+            connection: (connection.clone(), Waker::from(connection)),
             list,
             ready: Vec::new(),
             sending: Vec::new(),
@@ -83,7 +83,7 @@ impl<S: Multiplexed> Slots<S> {
 
     /// The turn ends: from now on, wakers wake the task. True: it needs another turn.
     pub(crate) fn end_turn(&mut self) -> bool {
-        self.list.end(&self.wire.0)
+        self.list.end(&self.connection.0)
     }
 
     /// Gives up the space of slots: the client sends nothing for a while. Returns whether there are no streams.
@@ -100,19 +100,19 @@ impl<S: Multiplexed> Slots<S> {
     }
 
     /// Wakes the connection when it can read or write.
-    pub(crate) fn wire_waker(&self) -> Waker {
-        self.wire.0.is_polled();
-        self.wire.1.clone()
+    pub(crate) fn connection_waker(&self) -> Waker {
+        self.connection.0.is_polled();
+        self.connection.1.clone()
     }
 
     /// The same for streams that send when the turn ends. Whether they were woken before must still be checked.
     pub(crate) fn sending_waker(&self) -> Waker {
-        self.wire.1.clone()
+        self.connection.1.clone()
     }
 
     /// The connection has another turn soon.
-    pub(crate) fn wake_wire(&self) {
-        self.wire.1.wake_by_ref();
+    pub(crate) fn wake_connection(&self) {
+        self.connection.1.wake_by_ref();
     }
 
     pub(crate) fn is_empty(&self) -> bool {

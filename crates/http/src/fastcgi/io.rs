@@ -26,7 +26,7 @@ use super::{
 use crate::{ConnState, Request, RequestState, buffers};
 
 /// Both directions of a connection.
-pub(super) struct Wire {
+pub(super) struct Io {
     /// `None` once it is being closed.
     socket: Option<Socket>,
     decoder: RequestDecoder,
@@ -58,9 +58,9 @@ struct Current {
     is_aborted: bool,
 }
 
-impl Wire {
-    pub(super) fn new(socket: Socket) -> Wire {
-        Wire {
+impl Io {
+    pub(super) fn new(socket: Socket) -> Io {
+        Io {
             socket: Some(socket),
             decoder: RequestDecoder::new(Limits::default()),
             current: None,

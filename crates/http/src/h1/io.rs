@@ -27,7 +27,7 @@ use crate::{
 
 /// Both directions of a connection.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct Io {
     /// `None` once it is being closed.
     socket: Option<Socket>,
     decoder: Decoder,
@@ -69,9 +69,9 @@ thread_local! {
     static HEAD: RefCell<RequestHead> = RefCell::default();
 }
 
-impl Wire {
-    pub(super) fn new(socket: Socket, limits: Limits, may_be_http2: bool) -> Wire {
-        Wire {
+impl Io {
+    pub(super) fn new(socket: Socket, limits: Limits, may_be_http2: bool) -> Io {
+        Io {
             socket: Some(socket),
             decoder: Decoder::new(limits),
             is_last: false,
@@ -127,20 +127,20 @@ impl Wire {
                     self.head_ahead()
                 }
                 false => {
-                    let came = self.poll_read(cx, INPUT_SIZE, |wire, came| {
+                    let came = self.poll_read(cx, INPUT_SIZE, |io, came| {
                         state.received();
-                        if wire.may_be_http2
-                            && let Some(begun) = wire.look_for_http2(came)
+                        if io.may_be_http2
+                            && let Some(begun) = io.look_for_http2(came)
                         {
                             return begun;
                         }
-                        if !wire.unused().is_empty() {
-                            wire.keep(came);
-                            return wire.head_ahead();
+                        if !io.unused().is_empty() {
+                            io.keep(came);
+                            return io.head_ahead();
                         }
                         let mut input = came;
-                        let whole = read_head(&mut wire.decoder, &mut input);
-                        wire.keep(input);
+                        let whole = read_head(&mut io.decoder, &mut input);
+                        io.keep(input);
                         whole
                     });
                     match ready!(came) {
@@ -195,10 +195,10 @@ impl Wire {
                 return Poll::Pending;
             }
             let (count, has_moved) = if self.unused().is_empty() {
-                let came = self.poll_read(cx, INPUT_SIZE, |wire, came| {
+                let came = self.poll_read(cx, INPUT_SIZE, |io, came| {
                     let mut input = came;
-                    let has_moved = read_body(&mut wire.decoder, &mut input, request);
-                    wire.keep(input);
+                    let has_moved = read_body(&mut io.decoder, &mut input, request);
+                    io.keep(input);
                     (came.len(), has_moved)
                 });
                 match ready!(came) {
@@ -224,7 +224,7 @@ impl Wire {
     /// nothing is read. Returns whether the client has left.
     pub(super) fn client_left(&mut self, cx: &mut Context<'_>) -> bool {
         while self.unused().len() < MAX_AHEAD {
-            match self.poll_read(cx, MAX_AHEAD, |wire, came| wire.keep(came)) {
+            match self.poll_read(cx, MAX_AHEAD, |io, came| io.keep(came)) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(Left)) => return true,
                 Poll::Pending => return false,
@@ -347,7 +347,7 @@ impl Wire {
         &mut self,
         cx: &mut Context<'_>,
         most: usize,
-        take: impl FnOnce(&mut Wire, &[u8]) -> T,
+        take: impl FnOnce(&mut Io, &[u8]) -> T,
     ) -> Poll<Result<T, Left>> {
         if self.is_awaited && (self.socket.as_ref()).is_some_and(|socket| !socket.may_read()) {
             return Poll::Pending;
@@ -520,7 +520,7 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (here, mut there) = UnixStream::pair().unwrap();
-            let mut wire = Wire::new(Socket::Unix(here), Limits::default(), false);
+            let mut io = Io::new(Socket::Unix(here), Limits::default(), false);
             let (tell, told) = oneshot::channel();
             let (mut tell, mut polls) = (Some(tell), 0);
             let reading = poll_fn(move |cx| {
@@ -530,7 +530,7 @@ mod tests {
                         proceed.made_progress();
                     }
                 }
-                let read = wire.poll_read(cx, 16, |_, came| came.to_vec());
+                let read = io.poll_read(cx, 16, |_, came| came.to_vec());
                 if polls == 2 {
                     assert!(read.is_pending(), "nothing was sent");
                     let _ = tell.take().map(|tell| tell.send(()));

@@ -15,16 +15,16 @@ use crate::{ConnState, buffers};
 
 /// The socket, and how much it still reads in this turn.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct Io {
     /// `None` once it was taken.
     socket: Option<Socket>,
     /// Bytes that may still be read in this turn.
     budget: usize,
 }
 
-impl Wire {
-    pub(super) fn new(socket: Socket) -> Wire {
-        Wire {
+impl Io {
+    pub(super) fn new(socket: Socket) -> Io {
+        Io {
             socket: Some(socket),
             budget: TURN_BYTES,
         }
