@@ -16,7 +16,7 @@ pub use self::{
     drain::Drain,
     linger::{LINGER, close, linger},
     listening::{ACCEPT_PAUSE, Accepted, Acceptor, Listening, accepting},
-    open_file::{Held, OpenFile, Opened},
+    open_file::{CloseGuard, OpenFile, Opened},
     send_file::FilePart,
     socket::Socket,
     spare::Spare,

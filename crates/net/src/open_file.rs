@@ -24,11 +24,11 @@ pub struct OpenFile {
 pub struct Opened {
     fd: OwnedFd,
     /// Behind the descriptor, because fields are dropped in their order.
-    _until_closed: Option<Arc<dyn Held>>,
+    _until_closed: Option<Arc<dyn CloseGuard>>,
 }
 
-/// What a file may hold until it is closed.
-pub trait Held: std::fmt::Debug + Send + Sync {}
+/// What is kept until a file is closed, and dropped then.
+pub trait CloseGuard: std::fmt::Debug + Send + Sync {}
 
 impl AsFd for Opened {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -42,16 +42,16 @@ impl OpenFile {
         OpenFile::of(fd, len, None)
     }
 
-    /// An empty file, which will be written. `held` is dropped when the descriptor was closed, by whoever uses it last.
-    pub fn holding(fd: OwnedFd, held: Arc<dyn Held>) -> OpenFile {
-        OpenFile::of(fd, 0, Some(held))
+    /// An empty file, which will be written. `guard` is dropped when the descriptor was closed, by whoever uses it last.
+    pub fn guarded(fd: OwnedFd, guard: Arc<dyn CloseGuard>) -> OpenFile {
+        OpenFile::of(fd, 0, Some(guard))
     }
 
-    fn of(fd: OwnedFd, len: u64, held: Option<Arc<dyn Held>>) -> OpenFile {
+    fn of(fd: OwnedFd, len: u64, guard: Option<Arc<dyn CloseGuard>>) -> OpenFile {
         OpenFile {
             fd: Some(Arc::new(Opened {
                 fd,
-                _until_closed: held,
+                _until_closed: guard,
             })),
             len: Cell::new(len),
             cached_at: Cell::new(0),

@@ -17,7 +17,7 @@ use std::{
 
 use bytes::Bytes;
 use weir_http::RequestBody;
-use weir_net::{Held, OpenFile};
+use weir_net::{CloseGuard, OpenFile};
 use weir_observe::clock;
 
 use crate::connections::client::Client;
@@ -259,7 +259,7 @@ impl SpoolFile {
             space,
         });
         Ok(SpoolFile {
-            file: Rc::new(OpenFile::holding(fd, share.clone())),
+            file: Rc::new(OpenFile::guarded(fd, share.clone())),
             share,
             most,
         })
@@ -322,7 +322,7 @@ impl DiskShare {
     }
 }
 
-impl Held for DiskShare {}
+impl CloseGuard for DiskShare {}
 
 impl Drop for DiskShare {
     fn drop(&mut self) {
