@@ -27,7 +27,7 @@ use super::{
     cache::{Answered as Revalidated, Cache, CacheRequest, Lookup},
     callers::{ActiveCall, Peer},
     compress::{self, Wish},
-    connections::{Answered, Carrier, Unanswered},
+    connections::{Answered, PooledConnection, Unanswered},
     fault::{Fault, Kind},
     headers,
     host::Host,
@@ -405,9 +405,9 @@ impl Exchange<'_> {
         let mut fresh = false;
         loop {
             let failed = match self.attempt(upload, fresh, running).await {
-                Ok((answer, carrier)) => {
+                Ok((answer, pooled)) => {
                     trial.answered();
-                    return Ok(relay(host, limits, answer, carrier, permit));
+                    return Ok(relay(host, limits, answer, pooled, permit));
                 }
                 Err(failed) => failed,
             };
@@ -495,31 +495,31 @@ impl Exchange<'_> {
         upload: Upload,
         fresh: bool,
         running: &mut RunningCall,
-    ) -> Result<(Answered<Outgoing<'_>>, Carrier<Upload>), Failed> {
+    ) -> Result<(Answered<Outgoing<'_>>, PooledConnection<Upload>), Failed> {
         let (host, limits) = (self.host, self.limits);
         let taken = match host.connections.ready(fresh) {
-            Some(carrier) => Ok(carrier),
+            Some(pooled) => Ok(pooled),
             None => {
                 let taking = Box::pin(host.connections.take(fresh));
                 let taken = in_time(limits.state, taking, limits.deadline).await;
                 taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)))
             }
         };
-        let mut carrier = taken.map_err(|fault| Failed {
+        let mut pooled = taken.map_err(|fault| Failed {
             fault,
             not_begun: false,
             kept: false,
         })?;
-        running.record.connection = Some(carrier.connection());
+        running.record.connection = Some(pooled.connection());
         // A site of this weir must know that a worker of this weir waits for the answer.
-        let address = carrier.connection().address;
+        let address = pooled.connection().address;
         let ticket = limits.calling.self_call(&host.origin.host, address).await;
         let progress = upload.progress();
         let ticket = ticket.as_ref().and_then(Ticket::value);
         let outgoing = Outgoing::new(&self.request, upload, host, ticket);
         let began = clock::now();
         let sent = {
-            let mut sending = pin!(carrier.send(outgoing));
+            let mut sending = pin!(pooled.send(outgoing));
             loop {
                 let due = due(host, progress.as_deref(), began);
                 let due_or_over = due.min(limits.deadline);
@@ -545,15 +545,15 @@ impl Exchange<'_> {
         match sent {
             Ok(answer) => {
                 running.record.first_byte = Some(clock::now().saturating_sub(began));
-                Ok((answer, carrier))
+                Ok((answer, pooled))
             }
             Err(Unanswered { fault, not_begun }) => Err(Failed {
                 fault,
                 not_begun,
                 // An HTTP/2 connection on which the origin refused this request says nothing about other kept
                 // connections.
-                kept: carrier.is_kept()
-                    && !(not_begun && carrier.connection().protocol == Protocol::Http2),
+                kept: pooled.is_kept()
+                    && !(not_begun && pooled.connection().protocol == Protocol::Http2),
             }),
         }
     }
@@ -603,7 +603,7 @@ fn relay(
     host: &Host,
     limits: &Limits<'_>,
     answer: Answered<Outgoing<'_>>,
-    carrier: Carrier<Upload>,
+    pooled: PooledConnection<Upload>,
     permit: Permit,
 ) -> Reply {
     let Answered {
@@ -615,7 +615,7 @@ fn relay(
         // Connection and place are free again.
         Some(bytes) => ResponseBody::bytes(bytes),
         // Both are held until the last byte has arrived.
-        None => ResponseBody::origin(Guarded::new(body, (carrier, permit), limits.pace(host))),
+        None => ResponseBody::origin(Guarded::new(body, (pooled, permit), limits.pace(host))),
     };
     Reply {
         status,

@@ -20,8 +20,8 @@
 //! A connection that is too old, or whose address DNS no longer names, gets no new calls; its running calls continue.
 
 mod body;
-mod carrier;
 mod lease;
+mod pooled;
 mod quota;
 mod reading;
 mod watch;
@@ -51,7 +51,7 @@ use weir_http1::Limits;
 pub(crate) use self::reading::Reading;
 pub use self::{
     body::{Interrupted, Received},
-    carrier::{Answered, Carrier, Outgoing, RequestBody, Unanswered, of_map},
+    pooled::{Answered, Outgoing, PooledConnection, RequestBody, Unanswered, of_map},
 };
 use crate::h1;
 use weir_observe::clock;
@@ -111,7 +111,7 @@ struct State<B: RequestBody> {
     /// The number of the next attempt.
     next_dial: u64,
     /// Waiting calls in order of arrival.
-    waiting: VecDeque<oneshot::Sender<Result<Carrier<B>, Fault>>>,
+    waiting: VecDeque<oneshot::Sender<Result<PooledConnection<B>, Fault>>>,
     /// The protocol of the last new connection.
     spoken: Option<Protocol>,
     /// How many calls the origin takes over one HTTP/2 connection.
@@ -192,9 +192,9 @@ impl<B: RequestBody> Connections<B> {
     ///
     /// # Errors
     /// Why no connection could be made.
-    pub async fn take(self: &Arc<Self>, fresh: bool) -> Result<Carrier<B>, Fault> {
-        if let Some(carrier) = self.ready(fresh) {
-            return Ok(carrier);
+    pub async fn take(self: &Arc<Self>, fresh: bool) -> Result<PooledConnection<B>, Fault> {
+        if let Some(pooled) = self.ready(fresh) {
+            return Ok(pooled);
         }
         let waiting = {
             let mut state = self.lock();
@@ -216,7 +216,7 @@ impl<B: RequestBody> Connections<B> {
     }
 
     /// A connection that exists and can take a call at once. `fresh`: as for [`take`](Self::take).
-    pub fn ready(self: &Arc<Self>, fresh: bool) -> Option<Carrier<B>> {
+    pub fn ready(self: &Arc<Self>, fresh: bool) -> Option<PooledConnection<B>> {
         match fresh {
             true => None,
             false => self.kept(&mut self.lock()),
@@ -308,24 +308,24 @@ impl<B: RequestBody> Connections<B> {
     }
 
     /// An existing connection that can take a call.
-    fn kept(self: &Arc<Self>, state: &mut State<B>) -> Option<Carrier<B>> {
+    fn kept(self: &Arc<Self>, state: &mut State<B>) -> Option<PooledConnection<B>> {
         let now = clock::now();
         while let Some(mut kept) = state.idle.pop() {
             // The connection was open when it was given back, and has been watched since then.
             let is_open = !self.news.load(SeqCst) || kept.is_open(&self.watch);
             if is_open && self.young(kept.made, now) {
                 state.busy += 1;
-                return Some(self.carrier(Hold::Own(kept), true));
+                return Some(self.pooled(Hold::Own(kept), true));
             }
         }
         let quota = state.quota.at(now);
         let free = |one: &&Arc<Shared<B>>| one.has_room(quota) && self.young(one.made, now);
         let shared = state.shared.iter().find(free)?.clone();
         state.give(&shared, quota);
-        Some(self.carrier(Hold::Share(shared), true))
+        Some(self.pooled(Hold::Share(shared), true))
     }
 
-    fn carrier(self: &Arc<Self>, hold: Hold<B>, kept: bool) -> Carrier<B> {
+    fn pooled(self: &Arc<Self>, hold: Hold<B>, kept: bool) -> PooledConnection<B> {
         let mut connection = match &hold {
             Hold::Own(own) => own.connection,
             Hold::Share(share) => share.connection,
@@ -333,7 +333,7 @@ impl<B: RequestBody> Connections<B> {
         if kept {
             connection.made = None;
         }
-        Carrier {
+        PooledConnection {
             home: self.clone(),
             hold: Some(hold),
             connection,
@@ -541,12 +541,12 @@ impl<B: RequestBody> Connections<B> {
                     }
                 }
             };
-            match waiter.send(Ok(self.carrier(Hold::Own(own), kept))) {
+            match waiter.send(Ok(self.pooled(Hold::Own(own), kept))) {
                 Ok(()) => return,
                 // The waiting call has ended.
-                Err(Ok(mut carrier)) => {
+                Err(Ok(mut pooled)) => {
                     self.lock().busy -= 1;
-                    match carrier.hold.take() {
+                    match pooled.hold.take() {
                         Some(Hold::Own(back)) => own = back,
                         _ => return,
                     }
@@ -572,13 +572,13 @@ impl<B: RequestBody> Connections<B> {
                 state.give(shared, quota);
                 waiter
             };
-            let carrier = self.carrier(Hold::Share(shared.clone()), kept);
-            match waiter.send(Ok(carrier)) {
+            let pooled = self.pooled(Hold::Share(shared.clone()), kept);
+            match waiter.send(Ok(pooled)) {
                 Ok(()) => kept = true,
                 // The waiting call has ended. Dropping the share would call this function again, one level deeper for
                 // each such call.
-                Err(Ok(mut carrier)) => {
-                    carrier.hold = None;
+                Err(Ok(mut pooled)) => {
+                    pooled.hold = None;
                     shared.streams.fetch_sub(1, Relaxed);
                     shared.given.fetch_sub(1, Relaxed);
                     // The dropped share may have been the last one.

@@ -72,13 +72,13 @@ fn connections_beyond_keepalive_are_closed_when_nobody_needed_them_for_ten_secon
             ..HostSettings::usual()
         };
         let home = connections(silent().await, settings);
-        let mut carriers = Vec::new();
+        let mut pooled = Vec::new();
         for _ in 0..6 {
-            carriers.push(home.take(true).await.expect("a connection"));
+            pooled.push(home.take(true).await.expect("a connection"));
         }
         assert_eq!(home.counts().busy, 6);
         // Nothing was sent, so the connections are given back.
-        drop(carriers);
+        drop(pooled);
         let given_back = clock::precise();
         assert_eq!((home.counts().idle, home.counts().busy), (6, 0));
         home.tend(given_back + 9_000_000);
@@ -132,11 +132,11 @@ fn a_connection_for_which_very_many_no_longer_wait_is_given_to_who_still_does() 
             state.shared.push(shared.clone());
         }
         home.spread(&shared);
-        let carrier = waits.await.expect("it is told").expect("a share");
-        assert_eq!(carrier.connection().protocol, Protocol::Http2);
+        let pooled = waits.await.expect("it is told").expect("a share");
+        assert_eq!(pooled.connection().protocol, Protocol::Http2);
         assert_eq!(shared.streams.load(Relaxed), 1);
         assert_eq!(home.counts().waiting, 0);
-        drop(carrier);
+        drop(pooled);
         assert_eq!(shared.streams.load(Relaxed), 0);
     });
 }
@@ -149,9 +149,9 @@ fn an_idle_connection_that_its_origin_closes_or_speaks_on_is_closed_at_once() {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
             let address = listener.local_addr().expect("an address");
             let home = connections(address, HostSettings::usual());
-            let carrier = home.take(true).await.expect("a connection");
+            let pooled = home.take(true).await.expect("a connection");
             let (mut origin, _) = listener.accept().await.expect("a connection");
-            drop(carrier);
+            drop(pooled);
             assert_eq!(home.counts().idle, 1);
             let open = origin.write_all(unasked.as_bytes()).await;
             open.expect("it is open");

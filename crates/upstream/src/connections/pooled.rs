@@ -62,8 +62,8 @@ pub struct Answered<O: Outgoing> {
 /// If it is dropped before anything was sent, the connection is given back. If it is dropped after
 /// that and before an answer, the connection is closed. With the answer, an HTTP/1.1 connection
 /// moves to the answer's body, and is returned when that was read. For HTTP/2 it is a share of a
-/// connection, which is returned when the carrier is dropped.
-pub struct Carrier<B: RequestBody> {
+/// connection, which is returned when the pooled is dropped.
+pub struct PooledConnection<B: RequestBody> {
     pub(super) home: Arc<Connections<B>>,
     /// `None` only while it is being taken apart.
     pub(super) hold: Option<Hold<B>>,
@@ -73,7 +73,7 @@ pub struct Carrier<B: RequestBody> {
     pub(super) sent: bool,
 }
 
-impl<B: RequestBody> Carrier<B> {
+impl<B: RequestBody> PooledConnection<B> {
     /// The data of the connection for the log; `made` is set if it was made for this call.
     pub fn connection(&self) -> Connection {
         self.connection
@@ -208,7 +208,7 @@ fn given_back() -> Unanswered {
     }
 }
 
-impl<B: RequestBody> Drop for Carrier<B> {
+impl<B: RequestBody> Drop for PooledConnection<B> {
     fn drop(&mut self) {
         match self.hold.take() {
             Some(Hold::Own(own)) if !self.sent => self.home.given_back(own),
