@@ -20,9 +20,9 @@
 //! A connection that is too old, or whose address DNS no longer names, gets no new calls; its running calls continue.
 
 mod body;
+mod keepalive_requests;
 mod lease;
 mod pooled;
-mod quota;
 mod reading;
 mod watch;
 
@@ -56,7 +56,7 @@ pub use self::{
 use crate::h1;
 use weir_observe::clock;
 
-use self::{quota::Quota, watch::Watch};
+use self::{keepalive_requests::KeepaliveRequests, watch::Watch};
 use super::{
     HostCounters,
     dial::{Dialer, Link, Route, Stream},
@@ -115,7 +115,7 @@ struct State<B: RequestBody> {
     /// The protocol of the last new connection.
     spoken: Option<Protocol>,
     /// How many calls the origin takes over one HTTP/2 connection.
-    quota: Quota,
+    keepalive_requests: KeepaliveRequests,
     /// After a failure, no connection is made in advance before this time; and the pause after the next failure, µs.
     ahead_at: u64,
     ahead_pause: u64,
@@ -171,7 +171,7 @@ impl<B: RequestBody> Connections<B> {
             dials: Vec::new(),
             next_dial: 0,
             waiting: VecDeque::new(),
-            quota: Quota::default(),
+            keepalive_requests: KeepaliveRequests::default(),
             ahead_at: 0,
             ahead_pause: FIRST_PAUSE,
             closed: false,
@@ -318,10 +318,11 @@ impl<B: RequestBody> Connections<B> {
                 return Some(self.pooled(Hold::Own(kept), true));
             }
         }
-        let quota = state.quota.at(now);
-        let free = |one: &&Arc<Shared<B>>| one.has_room(quota) && self.young(one.made, now);
+        let keepalive_requests = state.keepalive_requests.at(now);
+        let free =
+            |one: &&Arc<Shared<B>>| one.has_room(keepalive_requests) && self.young(one.made, now);
         let shared = state.shared.iter().find(free)?.clone();
-        state.give(&shared, quota);
+        state.give(&shared, keepalive_requests);
         Some(self.pooled(Hold::Share(shared), true))
     }
 
@@ -485,9 +486,9 @@ impl<B: RequestBody> Connections<B> {
             let mut state = self.lock();
             let wanted = state.wanted().min(state.dials.len());
             surplus = state.dials.split_off(wanted);
-            let quota = state.quota.at(clock::now());
+            let keepalive_requests = state.keepalive_requests.at(clock::now());
             let mut others = state.shared.iter().filter(|one| !Arc::ptr_eq(one, new));
-            let has_other = others.any(|one| one.has_room(quota));
+            let has_other = others.any(|one| one.has_room(keepalive_requests));
             if has_other && state.waiting.is_empty() && new.given.load(Relaxed) == 0 {
                 state.shared.retain(|one| !Arc::ptr_eq(one, new));
             }
@@ -562,14 +563,14 @@ impl<B: RequestBody> Connections<B> {
         loop {
             let waiter = {
                 let mut state = self.lock();
-                let quota = state.quota.at(clock::now());
-                if !shared.has_room(quota) {
+                let keepalive_requests = state.keepalive_requests.at(clock::now());
+                if !shared.has_room(keepalive_requests) {
                     return;
                 }
                 let Some(waiter) = state.waiting.pop_front() else {
                     return;
                 };
-                state.give(shared, quota);
+                state.give(shared, keepalive_requests);
                 waiter
             };
             let pooled = self.pooled(Hold::Share(shared.clone()), kept);
@@ -657,16 +658,18 @@ impl<B: RequestBody> State<B> {
     fn wanted(&self) -> usize {
         let waiting = self.waiting.len();
         match self.spoken {
-            Some(Protocol::Http2) => waiting.div_ceil(STREAMS.min(self.quota.at(clock::now()))),
+            Some(Protocol::Http2) => {
+                waiting.div_ceil(STREAMS.min(self.keepalive_requests.at(clock::now())))
+            }
             None | Some(Protocol::Http1 | Protocol::Tunnel) => waiting,
         }
     }
 
     /// Counts a share that is given. A connection that has given its last one is removed from the list; it ends with
     /// its running calls.
-    fn give(&mut self, shared: &Arc<Shared<B>>, quota: usize) {
+    fn give(&mut self, shared: &Arc<Shared<B>>, keepalive_requests: usize) {
         shared.streams.fetch_add(1, Relaxed);
-        if shared.given.fetch_add(1, Relaxed) + 1 >= quota {
+        if shared.given.fetch_add(1, Relaxed) + 1 >= keepalive_requests {
             self.shared.retain(|one| !Arc::ptr_eq(one, shared));
         }
     }
@@ -680,12 +683,12 @@ impl Kept {
 }
 
 impl<B: RequestBody> Shared<B> {
-    /// `quota`: how many calls it takes in total.
-    fn has_room(&self, quota: usize) -> bool {
+    /// `keepalive_requests`: how many calls it takes in total.
+    fn has_room(&self, keepalive_requests: usize) -> bool {
         let most = self.most.load(Relaxed).clamp(1, STREAMS);
         !self.sender.is_closed()
             && self.streams.load(Relaxed) < most
-            && self.given.load(Relaxed) < quota
+            && self.given.load(Relaxed) < keepalive_requests
     }
 }
 
@@ -726,7 +729,7 @@ impl<B: RequestBody> Connections<B> {
             let refused = share.refused.load(Relaxed);
             if was_last && refused > 0 {
                 let taken = share.given.load(Relaxed).saturating_sub(refused);
-                state.quota.learn(taken, now);
+                state.keepalive_requests.learn(taken, now);
                 // So that this is not counted twice.
                 share.refused.store(0, Relaxed);
             }

@@ -4,14 +4,14 @@
 /// origin does not announce this number: calls beyond it are refused and repeated. If two connections in a row ended
 /// after the same number of calls, the next ones get only that many.
 #[derive(Debug, Default)]
-pub(super) struct Quota {
+pub(super) struct KeepaliveRequests {
     /// How many calls the last connection had taken that refused others.
     last: Option<usize>,
     /// The limit that is used, and until when ([`clock::now`]): the origin's configuration may change.
     kept_to: Option<(usize, u64)>,
 }
 
-impl Quota {
+impl KeepaliveRequests {
     /// How many calls a connection may get.
     pub(super) fn at(&self, now: u64) -> usize {
         match self.kept_to {
@@ -39,24 +39,27 @@ mod tests {
 
     #[test]
     fn what_two_connections_agree_on_is_kept_to_for_a_while() {
-        let mut quota = Quota::default();
-        quota.learn(20, 0);
+        let mut keepalive_requests = KeepaliveRequests::default();
+        keepalive_requests.learn(20, 0);
         assert_eq!(
-            quota.at(0),
+            keepalive_requests.at(0),
             usize::MAX,
             "one may have ended for another reason"
         );
-        quota.learn(20, 1);
-        assert_eq!((quota.at(2), quota.at(QUOTA_FOR)), (20, 20));
-        assert_eq!(quota.at(QUOTA_FOR + 1), usize::MAX);
+        keepalive_requests.learn(20, 1);
+        assert_eq!(
+            (keepalive_requests.at(2), keepalive_requests.at(QUOTA_FOR)),
+            (20, 20)
+        );
+        assert_eq!(keepalive_requests.at(QUOTA_FOR + 1), usize::MAX);
     }
 
     #[test]
     fn connections_that_differ_teach_nothing() {
-        let mut quota = Quota::default();
+        let mut keepalive_requests = KeepaliveRequests::default();
         for taken in [3, 5, 0, 0, 7] {
-            quota.learn(taken, 0);
-            assert_eq!(quota.at(0), usize::MAX);
+            keepalive_requests.learn(taken, 0);
+            assert_eq!(keepalive_requests.at(0), usize::MAX);
         }
     }
 }
