@@ -6,8 +6,8 @@
 use alloc::vec::Vec;
 
 use crate::Micros;
+use crate::adaptive_limit::{AdaptiveLimit, Begun, LimitBounds, RequestEnd};
 use crate::health::{Health, Rules};
-use crate::limiter::{Begun, LimitBounds, Limiter, RequestEnd};
 use crate::log2::{FRACTION, log2};
 
 pub use crate::health::{Change, Why};
@@ -41,7 +41,7 @@ pub enum Capacity {
     /// This many requests at all servers together. Each server gets a share by its weight; the share of a server that
     /// is down is not distributed to others. Servers and backup servers divide the limit separately.
     Shared(usize),
-    /// Each server's limit is found by measuring ([`Limiter`]), within these bounds.
+    /// Each server's limit is found by measuring ([`AdaptiveLimit`]), within these bounds.
     Adaptive(LimitBounds),
 }
 
@@ -196,7 +196,7 @@ struct Server {
     busy: usize,
     /// Its share of [`Capacity::Shared`].
     share: usize,
-    limiter: Option<Limiter>,
+    limit: Option<AdaptiveLimit>,
     health: Health,
     /// For [`Algorithm::RoundRobin`]: how long its turn is overdue.
     overdue: i64,
@@ -231,9 +231,9 @@ impl Balancer {
 
     /// Adds a server.
     pub fn add(&mut self, now: Micros, server: NewServer) -> ServerId {
-        let limiter = match self.settings.capacity {
+        let limit = match self.settings.capacity {
             Capacity::Shared(_) => None,
-            Capacity::Adaptive(bounds) => Some(Limiter::new(bounds)),
+            Capacity::Adaptive(bounds) => Some(AdaptiveLimit::new(bounds)),
         };
         let new = Server {
             key: server.key,
@@ -242,7 +242,7 @@ impl Balancer {
             gone: false,
             busy: 0,
             share: 1,
-            limiter,
+            limit,
             health: Health::new(now, server.cold),
             overdue: 0,
             chosen_at: 0,
@@ -304,8 +304,8 @@ impl Balancer {
         server.requests += 1;
         server.chosen_at = turns;
         let probe = server.health.begin_request(probe_until);
-        let begun = match &mut server.limiter {
-            Some(limiter) => limiter.begin(now, server.busy),
+        let begun = match &mut server.limit {
+            Some(limit) => limit.begin(now, server.busy),
             None => Begun::at(now),
         };
         Some(Chosen {
@@ -319,13 +319,13 @@ impl Balancer {
     pub fn finish(&mut self, now: Micros, chosen: Chosen, finish: Finish) -> Option<Change> {
         let rules = self.rules();
         let server = self.get_mut(chosen.server)?;
-        if let Some(limiter) = &mut server.limiter {
+        if let Some(limit) = &mut server.limit {
             let ended = match finish {
                 Finish::Answered => RequestEnd::Answered,
                 Finish::TimedOut | Finish::QueueFull => RequestEnd::Overloaded,
                 Finish::Unknown | Finish::Refused | Finish::Failed => RequestEnd::Unknown,
             };
-            limiter.end(now, chosen.begun, server.busy, ended);
+            limit.end(now, chosen.begun, server.busy, ended);
         }
         server.busy = server.busy.saturating_sub(1);
         let change = match finish {
@@ -443,7 +443,7 @@ impl Balancer {
             requests: server.requests,
             failures: server.failures,
             downs: server.health.downs(),
-            unloaded: server.limiter.as_ref().and_then(Limiter::unloaded),
+            unloaded: server.limit.as_ref().and_then(AdaptiveLimit::unloaded),
         })
     }
 
@@ -689,8 +689,8 @@ impl Server {
     }
 
     fn limit(&self, now: Micros, settings: &Balancing) -> usize {
-        let whole = match &self.limiter {
-            Some(limiter) => limiter.limit(),
+        let whole = match &self.limit {
+            Some(limit) => limit.limit(),
             None => self.share,
         };
         let part = whole as u64 * self.health.started(now, settings.slowstart) / 1_024;

@@ -40,7 +40,7 @@
 //! Read next: `pool.rs` (states, events, rules), then `queue.rs`, `flows.rs`, `workers.rs` and `holders.rs` (the
 //! structures below it), `estimate.rs`, `patience.rs` and `overload.rs` (what it learns, and the consequences), `retry.rs` (whether a
 //! failed request may run again), `scaler.rs` (the number of workers), `climb.rs` (how `auto` finds the useful
-//! number) and `processors.rs` (whether scripts compute or wait), `balance.rs` and `health.rs` (choosing a server, and whether it is up), `limiter.rs` (how many requests a
+//! number) and `processors.rs` (whether scripts compute or wait), `balance.rs` and `health.rs` (choosing a server, and whether it is up), `adaptive_limit.rs` (how many requests a
 //! server can handle), `backoff.rs`, `bucket.rs` and `memory.rs` (what slows the scaling down), `crashes.rs` (scripts that are
 //! refused because they crash workers), `breaker.rs` and `retry_budget.rs` (whether a failing origin is called, and
 //! how often again), `reactors.rs` (how many threads serve connections), and `tests/behaviour/` (the simulators and the promises that they check).
@@ -49,6 +49,7 @@
 
 extern crate alloc;
 
+mod adaptive_limit;
 mod answers;
 mod backoff;
 mod balance;
@@ -64,7 +65,6 @@ mod health;
 mod holders;
 mod index;
 mod leaving;
-mod limiter;
 mod limits;
 mod log2;
 mod memory;
@@ -81,6 +81,7 @@ mod stats;
 mod time;
 mod workers;
 
+pub use adaptive_limit::{AdaptiveLimit, Begun, LimitBounds, RequestEnd};
 pub use answers::{
     Action, Admission, Assignment, Refused, Released, RequestId, ShedReason, WorkerId,
 };
@@ -93,7 +94,6 @@ pub use breaker::{Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, O
 pub use bucket::{Bucket, EventRate};
 pub use crashes::{CrashRules, Crashes, Suspect};
 pub use decision::Decision;
-pub use limiter::{Begun, LimitBounds, Limiter, RequestEnd};
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
 pub use pool::Pool;
 pub use processors::{ProcessorUse, Surroundings, Worked};

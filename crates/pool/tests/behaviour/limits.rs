@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use weir_pool::{Begun, LimitBounds, Limiter, Micros, RequestEnd};
+use weir_pool::{AdaptiveLimit, Begun, LimitBounds, Micros, RequestEnd};
 
 use crate::random::Random;
 
@@ -26,7 +26,7 @@ enum Scripts {
 }
 
 struct World {
-    limiter: Limiter,
+    limit: AdaptiveLimit,
     remote: Remote,
     scripts: Scripts,
     random: Random,
@@ -46,7 +46,7 @@ struct World {
 impl World {
     fn new(remote: Remote, scripts: Scripts, seed: u64) -> World {
         World {
-            limiter: Limiter::new(LimitBounds::default()),
+            limit: AdaptiveLimit::new(LimitBounds::default()),
             remote,
             scripts,
             random: Random::new(seed),
@@ -101,9 +101,9 @@ impl World {
                 self.arrivals.push(Reverse(next));
             }
         }
-        while self.busy() < self.limiter.limit() && (self.rate.is_none() || self.waiting > 0) {
+        while self.busy() < self.limit.limit() && (self.rate.is_none() || self.waiting > 0) {
             self.waiting = self.waiting.saturating_sub(1);
-            let begun = self.limiter.begin(Micros(self.now), self.busy() + 1);
+            let begun = self.limit.begin(Micros(self.now), self.busy() + 1);
             self.backlog.push_back(begun);
             self.start();
         }
@@ -132,7 +132,7 @@ impl World {
                 .peek()
                 .map_or(u64::MAX, |Reverse(at)| at.saturating_sub(self.now).max(1));
             let step = until_end.min(until_next).min(100_000);
-            self.limits.0 += self.limiter.limit() as u128 * u128::from(step);
+            self.limits.0 += self.limit.limit() as u128 * u128::from(step);
             self.limits.1 += step;
             self.now += step;
             let done = step * 1_000 / slow;
@@ -145,7 +145,7 @@ impl World {
                 }
                 let busy = self.busy();
                 let (_, begun) = self.running.swap_remove(index);
-                self.limiter
+                self.limit
                     .end(Micros(self.now), begun, busy, RequestEnd::Answered);
                 self.answered += 1;
             }
@@ -263,25 +263,23 @@ fn a_load_that_fits_is_not_held_back() {
 
 #[test]
 fn overload_halves_it_in_two_steps_and_a_burst_counts_once() {
-    let mut limiter = Limiter::new(LimitBounds {
+    let mut limit = AdaptiveLimit::new(LimitBounds {
         start: 100,
         ..LimitBounds::default()
     });
-    let begun: Vec<Begun> = (1..=50)
-        .map(|busy| limiter.begin(Micros(1), busy))
-        .collect();
+    let begun: Vec<Begun> = (1..=50).map(|busy| limit.begin(Micros(1), busy)).collect();
     for begun in begun {
-        limiter.end(Micros::from_secs(1), begun, 50, RequestEnd::Overloaded);
+        limit.end(Micros::from_secs(1), begun, 50, RequestEnd::Overloaded);
     }
-    assert_eq!(limiter.limit(), 70);
-    let begun = limiter.begin(Micros::from_secs(2), 1);
-    limiter.end(Micros::from_secs(3), begun, 1, RequestEnd::Overloaded);
-    assert_eq!(limiter.limit(), 49);
+    assert_eq!(limit.limit(), 70);
+    let begun = limit.begin(Micros::from_secs(2), 1);
+    limit.end(Micros::from_secs(3), begun, 1, RequestEnd::Overloaded);
+    assert_eq!(limit.limit(), 49);
     for _ in 0..100 {
-        let begun = limiter.begin(Micros::from_secs(9), 1);
-        limiter.end(Micros::MAX, begun, 1, RequestEnd::Unknown);
+        let begun = limit.begin(Micros::from_secs(9), 1);
+        limit.end(Micros::MAX, begun, 1, RequestEnd::Unknown);
     }
-    assert_eq!(limiter.limit(), 49, "what is not known changes nothing");
+    assert_eq!(limit.limit(), 49, "what is not known changes nothing");
 }
 
 #[test]
@@ -293,13 +291,13 @@ fn bounds_are_kept_whatever_comes() {
         (5, 7, 6),
         (usize::MAX, 1, usize::MAX),
     ] {
-        let mut limiter = Limiter::new(LimitBounds { start, min, max });
+        let mut limit = AdaptiveLimit::new(LimitBounds { start, min, max });
         let (mut now, mut begun) = (0, Vec::new());
         for _ in 0..20_000 {
             now += random.below(10_000);
             let busy = random.below(3_000) as usize;
             match random.below(4) {
-                0 => begun.push(limiter.begin(Micros(now), busy)),
+                0 => begun.push(limit.begin(Micros(now), busy)),
                 kind => {
                     let Some(begun) = begun.pop() else { continue };
                     let ended = [
@@ -308,10 +306,10 @@ fn bounds_are_kept_whatever_comes() {
                         RequestEnd::Overloaded,
                     ];
                     let at = now.saturating_sub(random.below(50));
-                    limiter.end(Micros(at), begun, busy, ended[kind as usize - 1]);
+                    limit.end(Micros(at), begun, busy, ended[kind as usize - 1]);
                 }
             }
-            let limit = limiter.limit();
+            let limit = limit.limit();
             assert!(
                 limit >= 1 && limit <= max.max(7),
                 "{limit} of {min} to {max}"

@@ -1,7 +1,7 @@
 //! Finds out by measuring how many requests a server that others run can handle at once.
 //!
 //! weir does not know how many workers a PHP-FPM on another host has. Requests beyond that number wait in its accept
-//! queue, where weir can neither see nor order nor refuse them, and every answer takes longer. So [`Limiter`]
+//! queue, where weir can neither see nor order nor refuse them, and every answer takes longer. So [`AdaptiveLimit`]
 //! compares the present response time with the time without waiting, and estimates how many requests wait there (as
 //! TCP Vegas does for a router's queue). If few wait, the limit grows. If many wait, it shrinks to the number that
 //! was served without waiting. Timeouts and refusals shrink it at once.
@@ -40,11 +40,11 @@ impl Default for LimitBounds {
     }
 }
 
-/// Data of a request from [`Limiter::begin`], to be passed back when it ends.
+/// Data of a request from [`AdaptiveLimit::begin`], to be passed back when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
     at: Micros,
-    /// If this differs from the limiter's value, the limit has changed since.
+    /// If this differs from the limit's value, the limit has changed since.
     epoch: u32,
 }
 
@@ -68,7 +68,7 @@ pub enum RequestEnd {
 
 /// The limit of one server.
 #[derive(Debug, Clone)]
-pub struct Limiter {
+pub struct AdaptiveLimit {
     bounds: LimitBounds,
     /// In units of 1/[`ONE`], so that it can grow by less than one.
     limit: u64,
@@ -111,8 +111,8 @@ struct Window {
     most: usize,
 }
 
-impl Limiter {
-    /// A limiter without measurements.
+impl AdaptiveLimit {
+    /// A limit without measurements.
     pub fn new(bounds: LimitBounds) -> Self {
         let min = bounds.min.clamp(1, MOST);
         let max = bounds.max.clamp(min, MOST);
