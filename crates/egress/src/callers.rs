@@ -30,7 +30,7 @@ use weir_interfaces::{
     self_call::Ticket,
 };
 use weir_observe::clock::{self, NEVER};
-use weir_pool::{Bucket, EventRate, Micros};
+use weir_pool::{EventRate, Micros, TokenBucket};
 use weir_sys::{
     process, socket,
     socket_owners::{self, Owner, is_local},
@@ -43,7 +43,7 @@ pub(crate) struct Callers {
     workers: Arc<dyn Workers>,
     /// The pools that run as a user of their own, with the user's number.
     users: Vec<(Arc<str>, u32)>,
-    looks: Mutex<Bucket>,
+    looks: Mutex<TokenBucket>,
     sockets: socket_owners::Callers,
 }
 
@@ -106,7 +106,7 @@ impl Callers {
         Arc::new(Callers {
             workers,
             users,
-            looks: Mutex::new(Bucket::new(EventRate::new(PAUSE, BURST))),
+            looks: Mutex::new(TokenBucket::new(EventRate::new(PAUSE, BURST))),
             sockets: socket_owners::Callers::default(),
         })
     }

@@ -41,7 +41,7 @@
 //! structures below it), `estimate.rs`, `patience.rs` and `overload.rs` (what it learns, and the consequences), `retry.rs` (whether a
 //! failed request may run again), `scaler.rs` (the number of workers), `climb.rs` (how `auto` finds the useful
 //! number) and `processors.rs` (whether scripts compute or wait), `balance.rs` and `health.rs` (choosing a server, and whether it is up), `adaptive_limit.rs` (how many requests a
-//! server can handle), `backoff.rs`, `bucket.rs` and `memory.rs` (what slows the scaling down), `crashes.rs` (scripts that are
+//! server can handle), `backoff.rs`, `token_bucket.rs` and `memory.rs` (what slows the scaling down), `crashes.rs` (scripts that are
 //! refused because they crash workers), `breaker.rs` and `retry_budget.rs` (whether a failing origin is called, and
 //! how often again), `reactors.rs` (how many threads serve connections), and `tests/behaviour/` (the simulators and the promises that they check).
 #![no_std]
@@ -54,7 +54,6 @@ mod answers;
 mod backoff;
 mod balance;
 mod breaker;
-mod bucket;
 mod climb;
 mod crashes;
 mod decision;
@@ -79,6 +78,7 @@ mod retry_budget;
 mod scaler;
 mod stats;
 mod time;
+mod token_bucket;
 mod workers;
 
 pub use adaptive_limit::{AdaptiveLimit, Begun, LimitBounds, RequestEnd};
@@ -91,7 +91,6 @@ pub use balance::{
     ServerId, ServerState, Why, mixed,
 };
 pub use breaker::{Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Outcome, Verdict};
-pub use bucket::{Bucket, EventRate};
 pub use crashes::{CrashRules, Crashes, Suspect};
 pub use decision::Decision;
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
@@ -103,4 +102,5 @@ pub use retry_budget::RetryBudget;
 pub use scaler::{Exit, Life, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};
 pub use stats::Stats;
 pub use time::Micros;
+pub use token_bucket::{EventRate, TokenBucket};
 pub use workers::MAX_WORKERS;

@@ -7,11 +7,11 @@ mod rest;
 use alloc::vec::Vec;
 
 use crate::backoff::{Allowance, Backoff, Failed, YOUNG};
-use crate::bucket::{Bucket, EventRate};
 use crate::climb::Climb;
 use crate::leaving;
 use crate::memory::{Memory, Patience};
 use crate::pool::View;
+use crate::token_bucket::{EventRate, TokenBucket};
 use crate::{Decision, MAX_WORKERS, Micros, Pool, ProcessorUse};
 
 use self::maintenance::Maintenance;
@@ -206,7 +206,7 @@ pub struct Scaler {
     owed: usize,
     /// The master has just come up: the next look finds how many workers of the start are missing.
     begins: bool,
-    bucket: Bucket,
+    bucket: TokenBucket,
     backoff: Backoff,
     /// `Auto` only.
     climb: Option<Climb>,
@@ -241,7 +241,7 @@ impl Scaler {
             initial: 0,
             owed: 0,
             begins: false,
-            bucket: Bucket::new(EventRate::per_second(scaling.max_spawn_rate)),
+            bucket: TokenBucket::new(EventRate::per_second(scaling.max_spawn_rate)),
             backoff: Backoff::new(),
             climb: climb(&scaling),
             maintenance: None,

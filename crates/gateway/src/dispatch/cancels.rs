@@ -5,11 +5,11 @@
 //! would wait. So half of the rate is for these replacements, and half for everything else. A worker that may not be
 //! stopped yet continues, as without `cancel`. If it still runs when the limit permits, it is stopped then.
 
-use weir_pool::{Bucket, EventRate, Micros};
+use weir_pool::{EventRate, Micros, TokenBucket};
 
 #[derive(Debug)]
 pub(super) struct Cancels {
-    bucket: Bucket,
+    bucket: TokenBucket,
     /// How many workers were stopped.
     pub(super) taken: u64,
 }
@@ -18,7 +18,7 @@ impl Cancels {
     /// Half of `max_spawn_rate` per second, and as many at once, but at least one.
     pub(super) fn new(max_spawn_rate: usize) -> Cancels {
         Cancels {
-            bucket: Bucket::new(EventRate::per_second(max_spawn_rate / 2)),
+            bucket: TokenBucket::new(EventRate::per_second(max_spawn_rate / 2)),
             taken: 0,
         }
     }

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use weir_pool::{Bucket, EventRate, Micros};
+use weir_pool::{EventRate, Micros, TokenBucket};
 use weir_sys::{
     process,
     socket_owners::{self, Owner, is_local, may_be_of},
@@ -79,7 +79,7 @@ pub(crate) struct SelfCalls {
 
 /// When lookups are allowed.
 struct Turns {
-    bucket: Bucket,
+    bucket: TokenBucket,
     /// Time between two lookups.
     pause: Duration,
 }
@@ -87,7 +87,7 @@ struct Turns {
 impl Default for Turns {
     fn default() -> Turns {
         Turns {
-            bucket: Bucket::new(EventRate::new(PAUSE, AT_ONCE)),
+            bucket: TokenBucket::new(EventRate::new(PAUSE, AT_ONCE)),
             pause: PAUSE,
         }
     }

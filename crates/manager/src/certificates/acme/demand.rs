@@ -15,7 +15,7 @@ use std::{
 use weir_acme::{Issued, Lock, State, Store, ToAcme, is_issued};
 use weir_config::{Config, Rate, is_public_name};
 use weir_control::DemandReport;
-use weir_pool::{Bucket, EventRate, Micros};
+use weir_pool::{EventRate, Micros, TokenBucket};
 
 use super::{
     Orders,
@@ -33,8 +33,8 @@ pub(super) struct Demand {
     /// Since when the buckets count.
     begin: Instant,
     /// Questions to the application.
-    names: Option<Bucket>,
-    orders: Option<Bucket>,
+    names: Option<TokenBucket>,
+    orders: Option<TokenBucket>,
     outcomes: Vec<Demanded>,
     counts: DemandReport,
     /// Names that came before this weir was in charge.
@@ -588,16 +588,16 @@ impl Orders {
 }
 
 /// Keeps the bucket's tokens, up to the new limit.
-fn set_rate(bucket: &mut Option<Bucket>, rate: Rate, now: Micros) {
+fn set_rate(bucket: &mut Option<TokenBucket>, rate: Rate, now: Micros) {
     let rate = EventRate::new(rate.interval(), u64::from(rate.burst) + 1);
     match bucket {
         Some(bucket) => bucket.set_rate(now, rate),
-        None => *bucket = Some(Bucket::new(rate)),
+        None => *bucket = Some(TokenBucket::new(rate)),
     }
 }
 
 /// Whether one more may happen now.
-fn take(bucket: &mut Option<Bucket>, now: Micros) -> bool {
+fn take(bucket: &mut Option<TokenBucket>, now: Micros) -> bool {
     bucket
         .as_mut()
         .is_some_and(|bucket| bucket.take(now).is_ok())

@@ -17,7 +17,7 @@ pub struct EventRate {
 
 /// How often one kind of event may happen. It starts full.
 #[derive(Debug, Clone)]
-pub struct Bucket {
+pub struct TokenBucket {
     rate: EventRate,
     /// Nanoseconds of the caller's clock.
     full_at: u64,
@@ -66,7 +66,7 @@ impl EventRate {
     }
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full one.
     pub const fn new(rate: EventRate) -> Self {
         Self { rate, full_at: 0 }
@@ -107,13 +107,13 @@ const MOST: u128 = 100 * 365 * 86_400 * 1_000_000_000;
 mod tests {
     use super::*;
 
-    fn taken(bucket: &mut Bucket, now: Micros) -> usize {
+    fn taken(bucket: &mut TokenBucket, now: Micros) -> usize {
         (0..2_000).filter(|_| bucket.take(now).is_ok()).count()
     }
 
     #[test]
     fn a_bucket_gives_its_size_at_once_and_then_so_many_a_second() {
-        let mut bucket = Bucket::new(EventRate::per_second(32));
+        let mut bucket = TokenBucket::new(EventRate::per_second(32));
         assert_eq!(taken(&mut bucket, Micros(0)), 32);
         let next = bucket.take(Micros(0)).unwrap_err();
         assert_eq!(next, Micros(31_250));
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(taken(&mut bucket, next), 1);
         assert_eq!(taken(&mut bucket, Micros::from_secs(60)), 32);
         let hour = Duration::from_secs(3_600);
-        let mut bucket = Bucket::new(EventRate::new(hour / 60, 101));
+        let mut bucket = TokenBucket::new(EventRate::new(hour / 60, 101));
         assert_eq!(taken(&mut bucket, Micros(0)), 101);
         assert_eq!(taken(&mut bucket, Micros::from_secs(600)), 10);
     }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn it_says_when_there_is_one_more() {
         for rate in [0, 1, 3, 32, 100_000, usize::MAX] {
-            let mut bucket = Bucket::new(EventRate::per_second(rate));
+            let mut bucket = TokenBucket::new(EventRate::per_second(rate));
             let now = Micros::from_secs(1);
             let next = loop {
                 if let Err(next) = bucket.take(now) {
@@ -149,7 +149,7 @@ mod tests {
     fn tokens_stay_when_the_rate_changes_as_far_as_they_fit() {
         let now = Micros::from_secs(1);
         for (before, used, after, left) in [(32, 8, 64, 24), (32, 8, 10, 10), (32, 30, 10, 2)] {
-            let mut bucket = Bucket::new(EventRate::per_second(before));
+            let mut bucket = TokenBucket::new(EventRate::per_second(before));
             (0..used).for_each(|_| assert_eq!(bucket.take(now), Ok(())));
             bucket.set_rate(now, EventRate::per_second(after));
             assert_eq!(taken(&mut bucket, now), left, "{before} {used} {after}");
