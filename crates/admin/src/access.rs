@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::StatusCode;
 use subtle::ConstantTimeEq;
-use weir_http1::{Fields, Name};
+use weir_http1::{Name, ParsedFields};
 
 /// How a client is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) type No = (StatusCode, &'static str);
 pub(super) fn check(
     transport: Transport,
     needs: Needs,
-    headers: &Fields,
+    headers: &ParsedFields,
     token: Option<&str>,
 ) -> Result<(), No> {
     let Transport::Tcp(peer) = transport else {
@@ -88,7 +88,7 @@ pub(super) fn check(
 }
 
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750 §2.1).
-fn given(headers: &Fields) -> Option<&[u8]> {
+fn given(headers: &ParsedFields) -> Option<&[u8]> {
     let value = headers.get(Name::Authorization)?;
     let (scheme, rest) = value.split_at_checked(7)?;
     scheme
@@ -98,7 +98,7 @@ fn given(headers: &Fields) -> Option<&[u8]> {
 
 /// Whether the request names this machine by an address or as localhost. A request without `Host` does not come from
 /// a browser.
-fn names_an_address(headers: &Fields) -> bool {
+fn names_an_address(headers: &ParsedFields) -> bool {
     let Some(host) = headers.get(Name::Host) else {
         return true;
     };
@@ -124,7 +124,7 @@ mod tests {
         token: Option<&str>,
         given: &[(Name, &str)],
     ) -> u16 {
-        let mut headers = Fields::default();
+        let mut headers = ParsedFields::default();
         for (name, value) in given {
             headers.push(name.as_str().as_bytes(), value.as_bytes());
         }

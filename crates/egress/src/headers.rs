@@ -48,7 +48,7 @@ impl Outbound<'_> {
 
 /// Makes the headers of a call from those of its caller. Those about the body are left out, as are those about the
 /// connection but `TE` (RFC 9110 §10.1.4).
-pub(crate) fn to_origin(caller: &weir_http1::Fields, outbound: &Outbound<'_>) -> Fields {
+pub(crate) fn to_origin(caller: &weir_http1::ParsedFields, outbound: &Outbound<'_>) -> Fields {
     let begins_trace = outbound.traceparent && caller.named(TRACEPARENT).next().is_none();
     let list = match outbound.forwarded {
         Forwarded::Off => None,
@@ -104,7 +104,7 @@ pub(crate) fn to_origin(caller: &weir_http1::Fields, outbound: &Outbound<'_>) ->
 }
 
 /// Whether a caller accepts trailers (RFC 9110 §10.1.4).
-pub(crate) fn takes_trailers(caller: &weir_http1::Fields) -> bool {
+pub(crate) fn takes_trailers(caller: &weir_http1::ParsedFields) -> bool {
     caller.all(Name::Te).any(|value| lists(value, b"trailers"))
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn map<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Hea
 }
 
 /// The fields of a caller's request as a map.
-pub(crate) fn of_caller(fields: &weir_http1::Fields) -> HeaderMap {
+pub(crate) fn of_caller(fields: &weir_http1::ParsedFields) -> HeaderMap {
     map(fields.iter().map(|(_, name, value)| (name, value)))
 }
 

@@ -14,7 +14,7 @@ use http::{
     uri::{Authority, PathAndQuery},
 };
 use weir_config::Scheme;
-use weir_http1::{Fields, Name};
+use weir_http1::{Name, ParsedFields};
 use weir_semantics::authority::{self, Ambiguous};
 
 use super::{
@@ -39,7 +39,7 @@ use super::{
 pub(crate) fn target(
     method: &Method,
     uri: &Uri,
-    headers: &Fields,
+    headers: &ParsedFields,
     rules: &Rules,
 ) -> Result<Target, Fault> {
     one_host(headers)?;
@@ -60,7 +60,7 @@ pub(crate) fn target(
 pub(crate) fn by_path(
     method: &Method,
     whole: &str,
-    headers: &Fields,
+    headers: &ParsedFields,
     rules: &Rules,
 ) -> Result<Target, Fault> {
     one_host(headers)?;
@@ -70,7 +70,7 @@ pub(crate) fn by_path(
     }
 }
 
-fn one_host(headers: &Fields) -> Result<(), Fault> {
+fn one_host(headers: &ParsedFields) -> Result<(), Fault> {
     match headers.all(Name::Host).nth(1) {
         Some(_) => Err(refused("it has more than one Host header; send one")),
         None => Ok(()),
@@ -113,7 +113,7 @@ fn absolute(
     scheme: &str,
     authority: &Authority,
     uri: &Uri,
-    headers: &Fields,
+    headers: &ParsedFields,
     rules: &Rules,
 ) -> Result<Target, String> {
     let schemes = [Scheme::Http, Scheme::Https];
@@ -143,7 +143,7 @@ fn absolute(
 }
 
 /// `HOST:PORT`
-fn tunnel(authority: &Authority, headers: &Fields, rules: &Rules) -> Result<Target, String> {
+fn tunnel(authority: &Authority, headers: &ParsedFields, rules: &Rules) -> Result<Target, String> {
     let (host, port) = host_and_port(authority.as_str())?;
     let Some(port) = port else {
         return Err("CONNECT needs a port; write HOST:PORT".to_owned());
@@ -200,7 +200,7 @@ const CONNECT_FORM: &str = "CONNECT takes only HOST:PORT";
 const MOST_RECENT: usize = 8;
 
 /// The value of the `Host` header, if there is one.
-fn host_header(headers: &Fields) -> Result<Option<(String, Option<u16>)>, String> {
+fn host_header(headers: &ParsedFields) -> Result<Option<(String, Option<u16>)>, String> {
     let Some(value) = headers.get(Name::Host) else {
         return Ok(None);
     };

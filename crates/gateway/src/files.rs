@@ -45,7 +45,7 @@ use weir_semantics::{
 ///
 /// The headers are complete, including `Content-Length`, even if the body is empty because of HEAD. A 304 has the
 /// headers of RFC 9110 §15.4.5. 412 and 416 have no body, so that an error page can be added.
-pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -> Reply {
+pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::ParsedFields) -> Reply {
     serve_as(entry, method, headers, Forms::BESIDE)
 }
 
@@ -74,7 +74,7 @@ impl Forms<'_> {
 pub fn serve_as(
     entry: &FileEntry,
     method: &Method,
-    headers: &weir_http1::Fields,
+    headers: &weir_http1::ParsedFields,
     forms: Forms<'_>,
 ) -> Reply {
     let chosen = match forms.beside {
@@ -131,7 +131,7 @@ const CONDITIONS: [Name; 4] = [
 /// has a form that `made` accepts, it has the present file, even if it would get another form this time.
 fn conditions_of(
     chosen: &Representation,
-    headers: &weir_http1::Fields,
+    headers: &weir_http1::ParsedFields,
     made: Option<Accepted>,
 ) -> (Outcome, Option<Vec<u8>>) {
     let evaluate = |validators: Validators<'_>| {
@@ -168,7 +168,7 @@ fn conditions_of(
 }
 
 /// The ranges that a GET requests; `None` without a `Range` header.
-fn requested(chosen: &Representation, headers: &weir_http1::Fields) -> Option<Ranges> {
+fn requested(chosen: &Representation, headers: &weir_http1::ParsedFields) -> Option<Ranges> {
     let mut values = headers.all(Name::Range);
     let (value, repeated) = (values.next()?, values.next());
     let now = SystemTime::now()

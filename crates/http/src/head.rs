@@ -6,7 +6,7 @@ use http::{
     Method, Uri, Version,
     uri::{self, Authority, PathAndQuery, Scheme},
 };
-use weir_http1::{Fields, Name};
+use weir_http1::{Name, ParsedFields};
 use weir_net::Spare;
 
 /// The head of a request.
@@ -15,7 +15,7 @@ pub struct Head {
     pub method: Method,
     pub version: Version,
     pub target: Target,
-    pub fields: Fields,
+    pub fields: ParsedFields,
 }
 
 /// What a request asks for. It is read through its [`Head`], which has the bytes.

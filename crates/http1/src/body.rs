@@ -2,7 +2,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use crate::{BodyLength, Error, Fields, Limits, head::is_token};
+use crate::{BodyLength, Error, Limits, ParsedFields, head::is_token};
 
 /// A piece of a body.
 pub(crate) enum Piece<'i> {
@@ -34,7 +34,7 @@ impl BodyDecoder {
                 trailers: Vec::new(),
                 max_trailers: limits.head(),
                 max_fields: limits.fields as usize,
-                fields: Fields::default(),
+                fields: ParsedFields::default(),
             })),
         }
     }
@@ -53,7 +53,7 @@ impl BodyDecoder {
     }
 
     /// The fields after the last chunk.
-    pub(crate) fn trailers(&self) -> Option<&Fields> {
+    pub(crate) fn trailers(&self) -> Option<&ParsedFields> {
         match self {
             BodyDecoder::Chunked(chunked) => Some(&chunked.fields),
             _ => None,
@@ -87,7 +87,7 @@ pub(crate) struct Chunked {
     trailers: Vec<u8>,
     max_trailers: usize,
     max_fields: usize,
-    fields: Fields,
+    fields: ParsedFields,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

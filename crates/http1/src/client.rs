@@ -30,7 +30,7 @@
 use alloc::vec::Vec;
 
 use crate::{
-    Error, Event, Fields, HeadEncoder, InvalidField, Limits, Method, ResponseHead, decoder,
+    Error, Event, HeadEncoder, InvalidField, Limits, Method, ParsedFields, ResponseHead, decoder,
     encode::{Coding, Connection, Framing},
     head::{ResponseTo, is_token},
 };
@@ -105,7 +105,7 @@ impl Decoder {
 
     /// The trailers of a body in chunks; only after a complete response.
     #[must_use]
-    pub fn trailers(&self) -> Option<&Fields> {
+    pub fn trailers(&self) -> Option<&ParsedFields> {
         self.decoder.trailers()
     }
 

@@ -1,7 +1,7 @@
 //! Shared by both sides: the position of a connection in its messages, and how the end of a head is found.
 
 use crate::{
-    BodyLength, Error, Fields, Limits,
+    BodyLength, Error, Limits, ParsedFields,
     body::{BodyDecoder, Piece},
 };
 
@@ -147,7 +147,7 @@ impl Decoder {
         }
     }
 
-    pub(crate) fn trailers(&self) -> Option<&Fields> {
+    pub(crate) fn trailers(&self) -> Option<&ParsedFields> {
         match &self.state {
             State::Done(body) => body.trailers().filter(|fields| !fields.is_empty()),
             _ => None,

@@ -8,7 +8,7 @@ use crate::{Error, Limits, Name, head::is_token, swar};
 ///
 /// It owns one buffer. Clearing keeps the room, so that a record that is used again allocates nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Fields {
+pub struct ParsedFields {
     /// All of the head as received, the first line too.
     bytes: Vec<u8>,
     list: Vec<Field>,
@@ -37,7 +37,7 @@ struct Field {
     known: Option<Name>,
 }
 
-impl Fields {
+impl ParsedFields {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -187,7 +187,7 @@ impl Fields {
 
     /// Gives back all memory.
     pub fn release(&mut self) {
-        *self = Fields::default();
+        *self = ParsedFields::default();
     }
 
     /// Takes a copy of a head whose field lines begin at `start`; its last line is the empty one. `see` is told each
@@ -332,7 +332,7 @@ mod tests {
 
     type Listed = Vec<(Option<Name>, Vec<u8>, Vec<u8>)>;
 
-    fn listed(fields: &Fields) -> Listed {
+    fn listed(fields: &ParsedFields) -> Listed {
         let owned = |(known, name, value): (Option<Name>, &[u8], &[u8])| {
             (known, name.to_vec(), value.to_vec())
         };
@@ -341,7 +341,7 @@ mod tests {
 
     /// The fields as both readers see them; `None`: the reader refuses them.
     fn both(lines: &[u8], max: u32) -> (Option<Listed>, Option<Listed>) {
-        let (mut plain, mut any) = (Fields::default(), Fields::default());
+        let (mut plain, mut any) = (ParsedFields::default(), ParsedFields::default());
         let limits = Limits {
             fields: max,
             ..Limits::default()
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(plain, any);
         assert_eq!(both(lines, 4), (None, None));
         assert_eq!(both(b"\r\n", 4), (Some(Vec::new()), Some(Vec::new())));
-        let mut fields = Fields::default();
+        let mut fields = ParsedFields::default();
         let (head, limits) = (b"A: b\r\n\r\nmore", Limits::default());
         assert_eq!(fields.read_plain(head, 0, &limits), Some(8));
         assert_eq!(fields.as_bytes(), b"A: b\r\n\r\n");
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn the_first_field_of_a_name_is_found_whatever_was_removed() {
-        let mut fields = Fields::default();
+        let mut fields = ParsedFields::default();
         for (name, value) in [
             ("X-A", "1"),
             ("Via", "2"),

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use crate::{Error, Fields, Name, decoder::ReadHead, swar};
+use crate::{Error, Name, ParsedFields, decoder::ReadHead, swar};
 
 /// The limits for the heads of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub enum Expect {
 /// The head of a request. Use one again for the next request: it keeps its room.
 #[derive(Clone, Debug)]
 pub struct RequestHead {
-    fields: Fields,
+    fields: ParsedFields,
     method: Method,
     method_len: u16,
     version: Version,
@@ -137,7 +137,7 @@ pub struct RequestHead {
 impl Default for RequestHead {
     fn default() -> RequestHead {
         RequestHead {
-            fields: Fields::default(),
+            fields: ParsedFields::default(),
             method: Method::Get,
             method_len: 0,
             version: Version::Http11,
@@ -155,14 +155,14 @@ impl Default for RequestHead {
 impl RequestHead {
     /// Its fields.
     #[must_use]
-    pub fn fields(&self) -> &Fields {
+    pub fn fields(&self) -> &ParsedFields {
         &self.fields
     }
 
     /// Takes the fields, and the bytes of the head with them: method and target have to be read before. `spare` gives its
     /// room to the next head.
     #[must_use]
-    pub fn take_fields(&mut self, mut spare: Fields) -> Fields {
+    pub fn take_fields(&mut self, mut spare: ParsedFields) -> ParsedFields {
         spare.clear();
         self.method_len = 0;
         self.target_start = 0;
@@ -213,7 +213,7 @@ impl RequestHead {
         &self.fields.as_bytes()[self.path_and_query_range()]
     }
 
-    /// Where they are in [`Fields::as_bytes`].
+    /// Where they are in [`ParsedFields::as_bytes`].
     #[must_use]
     pub fn path_and_query_range(&self) -> Range<usize> {
         let start = self.target_start as usize;
@@ -337,7 +337,7 @@ impl ReadHead for RequestHead {
 /// The head of a response. Use one again for the next response: it keeps its room.
 #[derive(Clone, Debug)]
 pub struct ResponseHead {
-    fields: Fields,
+    fields: ParsedFields,
     status: u16,
     version: Version,
     is_persistent: bool,
@@ -347,7 +347,7 @@ pub struct ResponseHead {
 impl Default for ResponseHead {
     fn default() -> ResponseHead {
         ResponseHead {
-            fields: Fields::default(),
+            fields: ParsedFields::default(),
             status: 0,
             version: Version::Http11,
             is_persistent: false,
@@ -359,7 +359,7 @@ impl Default for ResponseHead {
 impl ResponseHead {
     /// Its fields.
     #[must_use]
-    pub fn fields(&self) -> &Fields {
+    pub fn fields(&self) -> &ParsedFields {
         &self.fields
     }
 
@@ -604,7 +604,7 @@ fn authority(target: &[u8]) -> Option<Range<usize>> {
 }
 
 /// What the fields say of the body (RFC 9112 §6.3); None: nothing.
-fn framing(fields: &Fields, version: Version) -> Result<Option<BodyLength>, Error> {
+fn framing(fields: &ParsedFields, version: Version) -> Result<Option<BodyLength>, Error> {
     let has_length = fields.has(Name::ContentLength);
     if fields.has(Name::TransferEncoding) {
         if version == Version::Http10 {
@@ -637,7 +637,7 @@ fn framing(fields: &Fields, version: Version) -> Result<Option<BodyLength>, Erro
 /// As [`framing`], of a response, which nobody else reads: its length may be repeated if it is the same, and chunks
 /// count more than a length (RFC 9112 §6.3). Then the second value is false: nothing behind it can be trusted.
 fn response_framing(
-    fields: &Fields,
+    fields: &ParsedFields,
     version: Version,
 ) -> Result<(Option<BodyLength>, bool), Error> {
     let strict = framing(fields, version);
@@ -682,7 +682,7 @@ fn decimal(value: &[u8]) -> Result<u64, Error> {
 }
 
 /// Whether the sender keeps the connection (RFC 9112 §9.3).
-fn is_persistent(fields: &Fields, version: Version) -> bool {
+fn is_persistent(fields: &ParsedFields, version: Version) -> bool {
     let mut said = fields.all(Name::Connection);
     match (said.next(), said.next()) {
         (None, _) => return version == Version::Http11,

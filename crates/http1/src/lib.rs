@@ -6,7 +6,7 @@
 //!
 //! # Heads
 //!
-//! A head is one buffer and where each field is in it ([`Fields`]). Each name is compared with the well-known ones once
+//! A head is one buffer and where each field is in it ([`ParsedFields`]). Each name is compared with the well-known ones once
 //! ([`Name`]), and what the fields mean for the connection is decided at the same time: how the body ends, whether the
 //! connection stays open, what is expected first. A record that is used again allocates nothing.
 //!
@@ -69,6 +69,6 @@ pub use encode::{
     check_value,
 };
 pub use error::Error;
-pub use fields::Fields;
+pub use fields::ParsedFields;
 pub use head::{BodyLength, Expect, Limits, Method, RequestHead, ResponseHead, Target, Version};
 pub use name::Name;

@@ -5,7 +5,7 @@ use crate::swar;
 
 macro_rules! names {
     ($($name:ident = $text:literal,)*) => {
-        /// A well-known field name. Its number is the bit that [`Fields`](crate::Fields) keeps for it.
+        /// A well-known field name. Its number is the bit that [`ParsedFields`](crate::ParsedFields) keeps for it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[allow(missing_docs, reason = "each is the field of that name")]

@@ -33,7 +33,7 @@
 use alloc::vec::Vec;
 
 use crate::{
-    Error, Event, Fields, HeadEncoder, Limits, Method, RequestHead, Version, decoder,
+    Error, Event, HeadEncoder, Limits, Method, ParsedFields, RequestHead, Version, decoder,
     encode::{Coding, Connection, Decimal, Framing},
 };
 
@@ -87,7 +87,7 @@ impl Decoder {
 
     /// The trailers of a body in chunks; only after a complete request.
     #[must_use]
-    pub fn trailers(&self) -> Option<&Fields> {
+    pub fn trailers(&self) -> Option<&ParsedFields> {
         self.0.trailers()
     }
 

@@ -36,7 +36,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use weir_http1::{
-    BodyEncoder, BodyLength, Error as Malformed, Event, Fields, Limits, ResponseHead,
+    BodyEncoder, BodyLength, Error as Malformed, Event, Limits, ParsedFields, ResponseHead,
     client::{self, Decoder},
 };
 use weir_net::Spare;
@@ -546,7 +546,7 @@ impl Sending {
 }
 
 /// Fields as a map.
-fn headers(fields: &Fields) -> Result<HeaderMap, Error> {
+fn headers(fields: &ParsedFields) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::with_capacity(fields.len());
     for (_, name, value) in fields.iter() {
         let name = HeaderName::from_bytes(name).map_err(|_| Malformed::FieldName)?;

@@ -7,8 +7,8 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Fields as a parser has read them.
-fn read(lines: &[(&str, &str)]) -> weir_http1::Fields {
-    let mut fields = weir_http1::Fields::default();
+fn read(lines: &[(&str, &str)]) -> weir_http1::ParsedFields {
+    let mut fields = weir_http1::ParsedFields::default();
     for (name, value) in lines {
         fields.push(name.as_bytes(), value.as_bytes());
     }

@@ -23,7 +23,7 @@ pub(crate) const CHALLENGE: &str = "Bearer realm=\"weir egress\", Basic realm=\"
 ///
 /// # Errors
 /// [`Kind::NoToken`].
-pub(crate) fn authorized(fields: &weir_http1::Fields, token: &str) -> Result<(), Fault> {
+pub(crate) fn authorized(fields: &weir_http1::ParsedFields, token: &str) -> Result<(), Fault> {
     let given = fields.all(Name::ProxyAuthorization);
     let headers = map(given.map(|value| (PROXY_AUTHORIZATION.as_str().as_bytes(), value)));
     let refused = |cause: &str| Err(Fault::unsent(Kind::NoToken, cause));
@@ -58,8 +58,8 @@ pub(crate) fn authorized(fields: &weir_http1::Fields, token: &str) -> Result<(),
 mod tests {
     use super::*;
 
-    fn with(values: &[&str]) -> weir_http1::Fields {
-        let mut fields = weir_http1::Fields::default();
+    fn with(values: &[&str]) -> weir_http1::ParsedFields {
+        let mut fields = weir_http1::ParsedFields::default();
         for value in values {
             fields.push(b"proxy-authorization", value.as_bytes());
         }

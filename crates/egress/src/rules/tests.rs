@@ -6,7 +6,7 @@ use crate::target::target;
 fn judge_with(rules: &Rules, method: &str, written: &str) -> Result<(), String> {
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let uri = Uri::try_from(written).expect("a target");
-    let target = target(&method, &uri, &weir_http1::Fields::default(), rules)
+    let target = target(&method, &uri, &weir_http1::ParsedFields::default(), rules)
         .map_err(|fault| fault.message)?;
     rules
         .judge(&target, &method, &Who::default())

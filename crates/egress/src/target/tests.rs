@@ -10,7 +10,7 @@ fn read_with(method: &str, written: &str, hosts: &[&str]) -> Result<Target, Faul
         upgrade = ["api.example.com", "odd.example:8080"]
         "#,
     );
-    let mut headers = Fields::default();
+    let mut headers = ParsedFields::default();
     for host in hosts {
         headers.push(b"Host", host.as_bytes());
     }

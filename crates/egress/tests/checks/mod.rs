@@ -60,7 +60,7 @@ pub fn call(method: &str, written: &str, host: Option<&str>) {
     ) else {
         return;
     };
-    let mut headers = weir_http1::Fields::default();
+    let mut headers = weir_http1::ParsedFields::default();
     if let Some(host) = host {
         if HeaderValue::from_str(host).is_err() {
             return;

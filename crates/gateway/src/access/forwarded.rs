@@ -7,7 +7,7 @@
 use std::{net::IpAddr, rc::Rc};
 
 use weir_config::ForwardedFields;
-use weir_http1::{Fields, Name};
+use weir_http1::{Name, ParsedFields};
 use weir_semantics::forwarded::{self, Client, XForwarded};
 
 use crate::{
@@ -33,7 +33,7 @@ pub(crate) fn apply(record: &mut Record) {
 }
 
 /// The client that a trusted proxy names in the fields of a request that came over a connection with the addresses `own`; 0: none.
-pub(crate) fn client_of(gateway: &Gateway, own: &Endpoints, fields: &Fields) -> u64 {
+pub(crate) fn client_of(gateway: &Gateway, own: &Endpoints, fields: &ParsedFields) -> u64 {
     if !fields.has_any(&FIELDS) || !is_trusted(gateway, own.remote_addr().parse().ok()) {
         return 0;
     }
@@ -74,7 +74,7 @@ fn take(record: &mut Record) {
 }
 
 /// Whether `Forwarded` counts, and not `X-Forwarded-*`.
-fn is_rfc7239(gateway: &Gateway, fields: &Fields) -> bool {
+fn is_rfc7239(gateway: &Gateway, fields: &ParsedFields) -> bool {
     match gateway.config.server.forwarded_by {
         ForwardedFields::Any => !fields.has(Name::XForwardedFor) && fields.has(Name::Forwarded),
         ForwardedFields::XForwarded => false,
@@ -83,7 +83,7 @@ fn is_rfc7239(gateway: &Gateway, fields: &Fields) -> bool {
 }
 
 /// What the fields say.
-fn said(gateway: &Gateway, fields: &Fields, is_rfc7239: bool) -> Client {
+fn said(gateway: &Gateway, fields: &ParsedFields, is_rfc7239: bool) -> Client {
     let is_trusted = |address| is_trusted(gateway, Some(address));
     if is_rfc7239 {
         let values: Vec<&[u8]> = fields.all(Name::Forwarded).collect();
@@ -97,7 +97,7 @@ fn said(gateway: &Gateway, fields: &Fields, is_rfc7239: bool) -> Client {
     values.client(is_trusted)
 }
 
-fn remove(fields: &mut Fields, names: &[Name]) {
+fn remove(fields: &mut ParsedFields, names: &[Name]) {
     for name in names
         .iter()
         .filter(|name| fields.has(**name))

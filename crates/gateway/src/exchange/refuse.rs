@@ -60,7 +60,7 @@ pub(super) async fn with_error_page(
     rules: &'static Rules,
 ) -> Reply {
     if let Some(page) = router.error_page(rules, reply.status, clock::now()).await {
-        let page = files::serve(&page, &Method::GET, &weir_http1::Fields::default());
+        let page = files::serve(&page, &Method::GET, &weir_http1::ParsedFields::default());
         if let Some(content_type) = page.headers.get(Name::ContentType) {
             // It was valid there.
             let _ = reply.headers.insert(Name::ContentType, content_type);

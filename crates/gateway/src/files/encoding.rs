@@ -1,7 +1,7 @@
 //! Content codings of precompressed files: their file names, and for which files they are looked up.
 
 use http::HeaderValue;
-use weir_http1::{Fields, Name};
+use weir_http1::{Name, ParsedFields};
 use weir_semantics::coding::{Accepted, Coding};
 
 /// All codings. If a client accepts several equally, the first of them is used.
@@ -18,7 +18,7 @@ pub(super) fn name_beside(path: &[u8], coding: Coding) -> Vec<u8> {
 }
 
 /// The coding that the client prefers among the available ones; `None`: the original.
-pub(super) fn choose(headers: &Fields, is_there: impl Fn(Coding) -> bool) -> Option<Coding> {
+pub(super) fn choose(headers: &ParsedFields, is_there: impl Fn(Coding) -> bool) -> Option<Coding> {
     Accepted::of(headers.all(Name::AcceptEncoding)).choose(ALL, is_there)
 }
 

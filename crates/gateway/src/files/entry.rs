@@ -216,7 +216,7 @@ impl FileEntry {
     }
 
     /// The representation that the client prefers.
-    pub fn choose(&self, headers: &weir_http1::Fields) -> &Representation {
+    pub fn choose(&self, headers: &weir_http1::ParsedFields) -> &Representation {
         if self.variants.is_empty() {
             return &self.identity;
         }

@@ -449,8 +449,8 @@ fn said<'f>(headers: &'f Fields, name: &'static str) -> &'f str {
     std::str::from_utf8(headers.get(name).unwrap()).unwrap()
 }
 
-fn asked(headers: &[(&'static str, &str)]) -> weir_http1::Fields {
-    let mut fields = weir_http1::Fields::default();
+fn asked(headers: &[(&'static str, &str)]) -> weir_http1::ParsedFields {
+    let mut fields = weir_http1::ParsedFields::default();
     for (name, value) in headers {
         fields.push(name.as_bytes(), value.as_bytes());
     }

@@ -361,7 +361,7 @@ fn variants_that_appear_and_vanish_are_seen() {
     let gzip = site.root.join("style.css.gz");
     let coding = |at: u64| match site.resolve_at("/style.css", at) {
         Target::File(entry) => {
-            let mut headers = weir_http1::Fields::default();
+            let mut headers = weir_http1::ParsedFields::default();
             headers.push(b"accept-encoding", b"gzip");
             entry.choose(&headers).coding.is_some()
         }
@@ -593,7 +593,7 @@ fn warm_requests_never_leave_the_reactor() {
     fs::write(site.root.join("100k.bin"), vec![b'x'; 100 * 1024]).unwrap();
     site.keep("/1k.html");
     site.keep("/100k.bin");
-    let mut headers = weir_http1::Fields::default();
+    let mut headers = weir_http1::ParsedFields::default();
     for (name, value) in [
         ("host", "shop.example"),
         ("user-agent", "test"),

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::LazyLock};
 use http::{Method, Version};
 use weir_config::Settings;
 use weir_fcgi::{client::Params, nv};
-use weir_http1::{Fields, Name};
+use weir_http1::{Name, ParsedFields};
 use weir_observe::error_log::tell;
 
 use super::about;
@@ -195,7 +195,7 @@ fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
 }
 
 /// Whether a header occurs several times.
-fn has_repeats(fields: &Fields) -> bool {
+fn has_repeats(fields: &ParsedFields) -> bool {
     let (mut known, mut others) = (0_u64, Vec::new());
     for (index, (name, text, _)) in fields.iter().enumerate() {
         match name {
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn repeated_headers_are_noticed() {
         let of = |names: &[&str]| {
-            let mut fields = Fields::default();
+            let mut fields = ParsedFields::default();
             names
                 .iter()
                 .for_each(|name| fields.push(name.as_bytes(), b"v"));

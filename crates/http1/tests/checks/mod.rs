@@ -136,7 +136,11 @@ fn take(message: Option<&mut Message>, event: Event<'_>) {
 }
 
 /// A message of which the head has been read.
-fn begun(first_line: Vec<Vec<u8>>, fields: &weir_http1::Fields, is_persistent: bool) -> Message {
+fn begun(
+    first_line: Vec<Vec<u8>>,
+    fields: &weir_http1::ParsedFields,
+    is_persistent: bool,
+) -> Message {
     check_fields(fields);
     let mut head = first_line;
     push_fields(&mut head, fields);
@@ -147,7 +151,7 @@ fn begun(first_line: Vec<Vec<u8>>, fields: &weir_http1::Fields, is_persistent: b
     }
 }
 
-fn push_fields(to: &mut Vec<Vec<u8>>, fields: &weir_http1::Fields) {
+fn push_fields(to: &mut Vec<Vec<u8>>, fields: &weir_http1::ParsedFields) {
     for (_, name, value) in fields.iter() {
         to.push(name.to_vec());
         to.push(value.to_vec());
@@ -155,7 +159,7 @@ fn push_fields(to: &mut Vec<Vec<u8>>, fields: &weir_http1::Fields) {
 }
 
 /// Checks what must hold for all fields.
-fn check_fields(fields: &weir_http1::Fields) {
+fn check_fields(fields: &weir_http1::ParsedFields) {
     let bad = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0);
     for (known, name, value) in fields.iter() {
         assert!(!name.is_empty() && !name.iter().any(|byte| bad(byte) || b": \t".contains(byte)));

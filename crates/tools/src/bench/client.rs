@@ -266,7 +266,7 @@ fn is_end(error: &Error) -> bool {
 }
 
 /// The details of the last member, otherwise its error (RFC 9209 §2): weir puts its reason there.
-fn proxy_status(fields: &weir_http1::Fields) -> Option<Cow<'static, str>> {
+fn proxy_status(fields: &weir_http1::ParsedFields) -> Option<Cow<'static, str>> {
     let text = str::from_utf8(fields.all(Name::ProxyStatus).last()?).ok()?;
     let parameter = |name: &str| {
         let rest = text.rsplit_once(name)?.1;
@@ -324,7 +324,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_reason_is_short_and_plain_whatever_is_sent(value in "\\PC{0,300}", name in "(details|error)=\"?") {
-            let mut fields = weir_http1::Fields::default();
+            let mut fields = weir_http1::ParsedFields::default();
             fields.push(b"proxy-status", format!("x; {name}{value}").as_bytes());
             if let Some(reason) = proxy_status(&fields) {
                 prop_assert!(reason.len() <= LONGEST_REASON && reason.is_ascii());
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn the_reason_is_the_last_proxys() {
         let reason = |values: &[&str]| {
-            let mut fields = weir_http1::Fields::default();
+            let mut fields = weir_http1::ParsedFields::default();
             for value in values {
                 fields.push(b"proxy-status", value.as_bytes());
             }
