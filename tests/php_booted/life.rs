@@ -296,7 +296,9 @@ fn why_the_application_does_not_boot_is_in_the_log_and_in_weir_status() {
         ),
     ];
     for (script, why) in cases {
-        let setup = site(ONE, script).admin();
+        // The second line in the log is the zygote's.
+        let lines = format!("{ONE}worker_zygote = true\n");
+        let setup = site(&lines, script).admin();
         let file = setup.write_toml().display().to_string();
         let weir = setup.start();
         let app = weir.root().join("app.php").display().to_string();
