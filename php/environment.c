@@ -62,8 +62,8 @@ bool environment_receive(int descriptor)
 enum { ARGUMENTS = 48, ENVIRONMENT = 50 };
 
 /*
- * Finds what the kernel placed at the start: the field and the one behind it. `environ` does not tell it, because libraries change
- * that before main() is called.
+ * Finds the arguments or the environment, as the kernel placed them at the start: `field` and the next field have the
+ * bounds. `environ` does not tell it, because libraries change that before main() is called.
  */
 static bool find_first(int field, char **begin, char **end)
 {

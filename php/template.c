@@ -244,7 +244,7 @@ void template_serve(int channel, const char *loaded)
 		default:
 			break;
 		}
-		/* If there is none, the manager sees the end of its channel. */
+		/* If there is no process, the manager sees that its channel is closed. */
 		free(order.groups);
 		close(order.channel);
 		close(order.output[0]);

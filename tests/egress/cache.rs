@@ -188,7 +188,7 @@ fn stale_answers_stand_in_for_an_origin_that_is_gone() {
     );
     expect_logged(&sidecar, "/x", "stale");
     assert_eq!(sidecar.get(&format!("{api}/y")).status, 502);
-    // An error of the origin's that is not a connection error counts too: 503.
+    // An answer with an error counts too: 503.
     let _origin = Oddity::start(address, None, |talk| {
         while let Some(asked) = talk.request() {
             send(talk, &asked, "503 Service Unavailable", b"no");

@@ -55,7 +55,8 @@ fn the_boot_knows_the_variables_of_drivers_and_nothing_of_a_client() {
     ] {
         assert!(server[key].is_null(), "{key}");
     }
-    // Drivers add what the boot had to each request, so there must be nothing that a request would not have, but for one.
+    // Drivers of frameworks add the variables of the boot to each request. So the boot must have only variables that
+    // each request has; one is an exception.
     let now = json("/now");
     for key in server.as_object().unwrap().keys() {
         assert_eq!(now[key].is_null(), key == "FRANKENPHP_WORKER", "{key}");
@@ -448,7 +449,8 @@ fn limits_of_requests_and_processes_hold() {
     let boot = "function slow_function() { sleep(60); }";
     let weir = booted(&lines, boot, code).start();
     let pid = text(&weir, "/pid");
-    // First this: on a busy machine the other one may be slow, too, and then the log leaves out the second stack.
+    // This comes first: on a busy machine the other request may be slow, too, and then the log leaves out the second
+    // stack.
     weir.get("/slow").expect(504);
     weir.wait_for_error(&["slow_function()", "app.php"]);
     let second = text(&weir, "/pid");
@@ -516,7 +518,7 @@ fn opcache_that_must_clear_its_memory_restarts_the_pool_once_and_kills_nobody() 
     let weir = booted("max_children = 3\n", "", code).admin().start();
     weir.log_line("PHP");
     let generation = pool(&weir)["generation"].as_u64().unwrap();
-    // A pool is not restarted again when it has just been.
+    // A pool that was restarted a moment ago is not restarted again.
     wait_until("the pool is restarted", || {
         weir.get("/reset").expect(200);
         pool(&weir)["generation"].as_u64().unwrap() > generation
@@ -536,7 +538,7 @@ fn weir_status_shows_what_a_process_keeps_from_request_to_request() {
     for _ in 0..30 {
         text(&weir, "/keep");
     }
-    // The last request's figures come when the process is free again.
+    // The figures of the last request arrive when the process is free again.
     let mut process = serde_json::Value::Null;
     wait_until("the last request has ended", || {
         process = pool(&weir)["processes"][0].clone();

@@ -39,7 +39,7 @@ fn site(lines: &str, script: &str) -> Setup {
     let worker = setup.root().join("app.php");
     let spool = setup.folder().join("spool").display().to_string();
     let lines = lines.replace("SPOOL", &spool);
-    // All of it also without a zygote: setup/conformance.sh.
+    // setup/conformance.sh runs all of these tests without a zygote, too.
     let zygote = match std::env::var("WEIR_TEST_ZYGOTE") {
         Ok(value) if !lines.contains("worker_zygote") => format!("worker_zygote = {value}\n"),
         _ => String::new(),

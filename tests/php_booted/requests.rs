@@ -62,7 +62,7 @@ fn a_request_finds_nothing_of_the_request_before() {
         },
         'find' => function () {
             echo json_encode([
-                // First, because SID is deprecated since PHP 8.4.
+                // This comes first, because SID is deprecated since PHP 8.4.
                 error_get_last(), isset($_SESSION), session_id(), defined('SID') ? SID : '', session_status(),
                 headers_list(), http_response_code(), ini_get('memory_limit'), ini_get('max_execution_time'),
                 ignore_user_abort(), getcwd() === __DIR__, ob_get_level(),
@@ -233,7 +233,7 @@ fn exit_and_uncaught_exceptions_end_the_request_and_not_the_process() {
         assert_eq!(text(&weir, "/die"), "before");
         assert_eq!(weir.get("/throw").expect(500).text(), "");
         assert_eq!(text(&weir, "/late"), "begun");
-        // Nothing had been sent yet, so that it has this status in PHP-FPM, too.
+        // Nothing had been sent yet, so PHP-FPM answers with this status, too.
         assert_eq!(weir.get("/shutdown").expect(500).text(), "fine");
         assert_eq!(text(&weir, "/finally"), "finally");
         assert_eq!(text(&weir, "/pid"), pid);

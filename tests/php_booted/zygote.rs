@@ -283,7 +283,7 @@ fn a_zygote_that_dies_under_load_takes_no_request_and_no_worker_with_it() {
                 weir.stderr().matches(said).count() == deaths
             });
             wait_until("workers are forked from another one", || {
-                // Some boot for themselves meanwhile.
+                // Some workers boot by themselves meanwhile.
                 let from = text(&weir, "/from").parse().unwrap_or(before);
                 let is_new = from != before && process::is_alive(from);
                 before = if is_new { from } else { before };

@@ -41,7 +41,7 @@ fn one_worker_that_runs_on_after_its_answer_delays_only_who_needs_it() {
         }
     });
     assert!(!weir.scratch("done").exists());
-    // Nothing shows that it waits: a worker that could take it would have answered in this time.
+    // No figure shows that the request waits. But a worker that could take it would have answered in this time.
     std::thread::sleep(Duration::from_millis(200));
     assert!(!next.is_finished());
     fs::write(weir.scratch("gate"), "").expect("the gate");
@@ -109,7 +109,7 @@ fn what_a_script_says_after_its_answer_is_in_the_error_log() {
         weir.wait_for_error(&[words, "pool=app", &place]);
     }
     assert_eq!(pid(&weir), worker);
-    // It is there at once, though the script runs on.
+    // The answer is there at once, though the script runs on.
     let weir = early(1, "").file(
         "on.php",
         "<?php fastcgi_finish_request(); error_log('still running'); while (!file_exists($_GET['gate'])) { usleep(5000); clearstatcache(); }",
@@ -291,7 +291,7 @@ fn a_script_learns_that_its_client_has_left() {
             drop(client);
             let done = weir.scratch("done");
             if ignore == 1 {
-                // Time for sixty of its lines, each of which could end it.
+                // The script has time for sixty lines. Each of them could end the script.
                 std::thread::sleep(Duration::from_millis(300));
                 assert!(!done.exists(), "{kind}: it goes on");
                 fs::write(weir.scratch("gate"), "").expect("the gate");

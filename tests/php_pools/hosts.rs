@@ -52,7 +52,7 @@ fn a_php_with_capabilities_of_its_file_is_refused_before_the_start() {
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(said.contains("has file capabilities (getcap)"), "{said}");
     assert!(said.contains(&copy.display().to_string()), "{said}");
-    // Without them it is the same program.
+    // Without these variables it is the same program.
     setcap("-r");
     super::pid(&setup.start());
 }

@@ -53,7 +53,7 @@ fn the_cpu_time_of_a_reload_grows_with_the_pools_and_not_faster() {
         (0..3).map(|_| cpu_of_reload(&weir)).min().unwrap()
     };
     let (few, many) = (of(150), of(900));
-    // Six times as many. If each pool looked at all others, it would be 36 times as long.
+    // There are six times as many pools. If each pool looked at all others, this would take 36 times as long.
     assert!(many < few * 15, "{few:?} for 150 pools, {many:?} for 900");
 }
 
@@ -67,7 +67,7 @@ fn reloads_leave_no_memory_behind() {
     wait_until("the earlier gateways have ended", || {
         gateways(&weir).len() == 1
     });
-    // A configuration of 300 pools has some megabytes; 20 that stayed would be 50 MB and more.
+    // A configuration with 300 pools has some megabytes. If 20 of them stayed in memory, that would be 50 MB or more.
     wait_until("the manager has given its memory back", || {
         anonymous(weir.pid()) < before + (6 << 20)
     });
@@ -115,7 +115,7 @@ fn a_pool_that_is_changed_added_or_removed_leaves_the_masters_of_others() {
         let named = format!("weir-php: pool {name}");
         all.iter().find(|(n, _)| *n == named).map(|(_, pid)| *pid)
     };
-    // Changed: another master for this pool alone.
+    // This pool has changed, so only this pool gets another master.
     change(
         &weir,
         "[pool.p3]\nruntime = \"php\"\n",
@@ -202,7 +202,7 @@ fn cold_pools_that_are_asked_at_once_go_before_those_that_only_start() {
     let setup = pools_named(setup, "s", STARTING, starts);
     let weir = setup.start();
     let loaded = || weir.stderr().matches(" is loaded").count();
-    // First the processes: so those that are ready meanwhile are not counted as loading.
+    // The processes are read first. So those that become ready meanwhile are not counted as loading.
     let loading = || {
         let children = weir.children();
         let all = weir.processes().into_iter();
@@ -278,7 +278,7 @@ fn cpu_with_children(words: &[&str]) -> Duration {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    // The second line has the children's: "0m1.230000s 0m0.450000s".
+    // The second line has the times of children: "0m1.230000s 0m0.450000s".
     let times = text.lines().nth(1).expect("the children's times");
     let seconds = times.split_whitespace().map(|time| {
         let (minutes, seconds) = time.trim_end_matches('s').split_once('m').unwrap();

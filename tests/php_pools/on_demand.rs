@@ -48,7 +48,7 @@ fn php_is_loaded_at_the_first_request_and_ended_when_nobody_asks() {
     assert!(masters(&weir).is_empty() && workers(&weir).is_empty());
     let first = pid(&weir);
     none_runs(&weir);
-    // And again, as often as somebody asks.
+    // The same happens again at each later request.
     let second = pid(&weir);
     assert_ne!(first, second);
     none_runs(&weir);
@@ -261,7 +261,7 @@ fn the_metrics_of_pools_that_nobody_uses_are_few_and_one_pool_can_be_asked_for()
     assert!(all.contains("weir_pool_request_duration_seconds_count{pool=\"p7\"} 1"));
     assert!(!all.contains("_seconds_count{pool=\"p8\"}"));
     assert!(!all.contains("weir_site_received_bytes_total{site=\"p8\"}"));
-    // A megabyte for a thousand of them.
+    // The limit is a megabyte for a thousand pools.
     assert!(all.len() < 100 * 1_000, "{} bytes", all.len());
     let one = metrics("/metrics?pool=p8");
     assert!(one.contains("_seconds_count{pool=\"p8\"} 0") && !one.contains("p7"));

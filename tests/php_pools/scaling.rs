@@ -71,7 +71,7 @@ fn a_burst_finds_twenty_workers_where_there_were_two() {
     ] {
         let weir = setup(&format!("{pm}max_children = 20\nqueue.timeout = \"60s\"\n")).start();
         pid(&weir);
-        // None of them ends before all have a worker. The simulator says how soon that is.
+        // None of these requests ends before all have a worker. The simulator computes how soon that is.
         let gated = Gated::start(&weir, "all", 20);
         wait_until("all have one", || count(&weir, "came-all") == 20);
         assert_eq!(gated.open(), [200; 20]);
@@ -176,7 +176,8 @@ fn each_request_that_waits_for_a_slow_dependency_gets_a_worker_beside_busy_neigh
         gate.display(),
         weir.scratch("came").display()
     );
-    // Twenty a second. Their rate tells nothing about the number of workers that would be useful: none ends.
+    // Twenty requests a second come, and none ends. So the rate of finished requests tells nothing about the useful
+    // number of workers.
     let mut slow = Vec::new();
     for _ in 0..SLOW {
         slow.push(ask(&weir, &path));
@@ -189,8 +190,8 @@ fn each_request_that_waits_for_a_slow_dependency_gets_a_worker_beside_busy_neigh
     for client in &mut slow {
         client.response().expect(200);
     }
-    // After a rest, what requests took then says nothing any more. Forty workers that took two seconds for each could not
-    // serve this crowd in time.
+    // After a rest, the earlier durations do not count any more. If requests still took two seconds each, forty workers
+    // could not serve this crowd in time.
     std::thread::sleep(Duration::from_millis(2_500));
     let mut crowd: Vec<Client> = (0..CROWD).map(|_| ask(&weir, "/crowd.php")).collect();
     for client in &mut crowd {

@@ -119,7 +119,7 @@ fn weir_finds_out_which_scripts_hold_a_session_and_lets_only_their_requests_take
     }
 }
 
-/// Its caller has closed the session, so PHP would let the call go on, while the caller has its turn until it ends.
+/// The caller has closed its session, so PHP would not let the call wait. But the caller keeps its turn until it ends.
 #[test]
 fn a_call_to_the_own_site_takes_no_turn_that_weir_has_found_out_about() {
     const CALLED: &str = "<?php session_save_path(__DIR__ . '/../spool');

@@ -168,7 +168,7 @@ fn pools_load_php_for_themselves_if_the_process_is_killed_that_they_wait_for() {
     for (host, _) in names {
         ask(&weir, host, "/pid.php");
     }
-    // One that did not wait yet is forked from the next such process.
+    // A master that did not wait yet is forked from the next template.
     let is_alone = |(host, _): &&(&str, &str)| {
         let why = load(&weir, host)["own"].clone();
         why.as_str()

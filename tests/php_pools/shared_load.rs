@@ -312,7 +312,7 @@ fn no_pool_has_anything_of_another_ones_scripts_in_its_memory() {
             assert_eq!(ask(&weir, name, &format!("/{name}.php")), text(name));
         }
     }
-    // A restart while the others have run their scripts.
+    // One pool is restarted after the other pools have run scripts.
     let output = weir.command(&["pool", "b", "restart"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let of_pool = |name: &str| {
@@ -326,7 +326,7 @@ fn no_pool_has_anything_of_another_ones_scripts_in_its_memory() {
     };
     let texts = names.map(text);
     for name in names {
-        // Those of the restarted pool have it when one of them has served a request.
+        // The processes of the restarted pool have this memory when one of them has served a request.
         wait_until("the search finds what is there", || {
             assert_eq!(ask(&weir, name, &format!("/{name}.php")), text(name));
             let mut own = of_pool(name).into_iter();
@@ -397,11 +397,12 @@ fn no_pool_reaches_a_process_that_loads_php() {
         for (host, _) in names {
             assert_eq!(reached(host, template.pid), "[]", "{host}: {template:?}");
         }
-        // Neither does another template that has the same user: it is not dumpable, so its files are root's.
+        // Another template with the same user cannot be reached either: it is not dumpable, so its files in /proc
+        // belong to root.
         let files = fs::metadata(format!("/proc/{}/mem", template.pid)).unwrap();
         assert_eq!(files.uid(), 0);
     }
-    // The question is asked in the right way: a process of one's own user can be reached.
+    // The check itself works: a process of the same user can be reached.
     let own = workers(&weir).into_iter().find(|worker| {
         let parent = field(worker.pid, "PPid:");
         let line = fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
@@ -438,7 +439,7 @@ fn pools_share_neither_opcache_s_memory_nor_its_lock() {
         return;
     }
     let of_opcache = "php_admin_value = { \"opcache.revalidate_freq\" = \"3\" }\n";
-    // With JIT, OPcache's memory has code, and it starts in each master; so it does in PHP 8.5.
+    // With JIT, OPcache's memory has machine code, so OPcache starts in each master. In PHP 8.5 it does so in any case.
     let script = "<?php $has_jit = ini_get('opcache.jit') !== 'disable' && (int) ini_get('opcache.jit_buffer_size');\n\
                   echo $has_jit || PHP_VERSION_ID >= 80500 ? 'late' : 'early';";
     for lines in ["", of_opcache] {

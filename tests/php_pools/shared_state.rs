@@ -26,7 +26,7 @@ const ALL: &str = r#"<?php
     function lines($file, $without = '~^$~') { return array_values(preg_grep($without, (array) @file($file, FILE_IGNORE_NEW_LINES), PREG_GREP_INVERT)); }
     function link_of($path) { return preg_replace(['~\d{4,}~', '~ZendSem\.\w+~'], ['N', 'ZendSem'], (string) @readlink($path)); }
     $all = [];
-    // ---- what the process has of the kernel ----
+    // ---- the kernel's view of the process ----
     $all['status'] = lines('/proc/self/status', '~^(Ngid|N?S?T?P?Pid|Tgid|NStgid|NSpid|NSpgid|NSsid|Vm\w+|Rss\w+|\w*ctxt\w*|SigQ|FDSize|Cpus\w*|Mems\w*):~i');
     $stat = explode(' ', preg_replace('~^.*\) ~', '', file_get_contents('/proc/self/stat')));
     $all['stat'] = ['session is the group' => $stat[2] === $stat[3], 'group is the parent' => $stat[2] === $stat[1], 'terminal' => $stat[4], $stat[5],
@@ -42,12 +42,12 @@ const ALL: &str = r#"<?php
     }
     $all['shared memory'] = array_values(preg_replace(['~^\w+-\w+ ~', '~ \w+:\w+ \d+ ~'], '', preg_grep('~^\S+ ...s~', lines('/proc/self/maps'))));
     sort($all['shared memory']);
-    // Root's if the process is not dumpable.
+    // The files belong to root if the process is not dumpable.
     $all['owner'] = fileowner('/proc/self/environ');
     $all['environ'] = strtr(file_get_contents('/proc/self/environ'), "\0", "\n");
-    // Of the pool that shares a load, and of the one that does not.
+    // The values of the pool that shares a load, and of the pool that does not.
     $all['name'] = preg_replace('~pool (shared|own)~', 'pool', rtrim(file_get_contents('/proc/self/cmdline'), "\0"));
-    // ---- what PHP has of the process ----
+    // ---- PHP's view of the process ----
     foreach (['umask', 'getcwd', 'get_current_user', 'getmyuid', 'getmygid', 'php_sapi_name', 'sys_get_temp_dir', 'session_save_path', 'session_name', 'php_ini_loaded_file',
         'php_ini_scanned_files', 'posix_getrlimit', 'posix_getuid', 'posix_geteuid', 'posix_getgid', 'posix_getegid', 'posix_getgroups', 'posix_ctermid', 'posix_errno',
         'date_default_timezone_get', 'localeconv', 'get_include_path', 'error_reporting', 'error_get_last', 'connection_status', 'ignore_user_abort', 'ob_get_status',
@@ -61,7 +61,7 @@ const ALL: &str = r#"<?php
     unset($all['gc_status']['application_time'], $all['gc_status']['collector_time'], $all['gc_status']['destructor_time'], $all['gc_status']['free_time']);
     $all['ini'] = ini_get_all(null, true);
     $all['timers'] = lines('/proc/self/timers', '~^notify~');
-    // Those of OPcache that a pool may set are not part of a shared load; PHP-FPM does not tell of them here either.
+    // Settings of OPcache that a pool may change are not part of a shared load. PHP-FPM does not list them here either.
     foreach (preg_grep('~^opcache~', array_keys($all['ini']), PREG_GREP_INVERT) as $name) {
         $all['cfg'][$name] = get_cfg_var($name);
     }
@@ -74,7 +74,7 @@ const ALL: &str = r#"<?php
     $all['env'] = array_map('getenv', ['PATH', 'SHOP', 'USER', 'HOME', 'LANG', 'TZ', 'PHPRC', 'PHP_INI_SCAN_DIR', 'LD_PRELOAD', 'TMPDIR']);
     $all['server'] = array_keys($_SERVER);
     $opcache = call('opcache_get_status', false);
-    // What it has compiled until now.
+    // The scripts that OPcache has compiled so far.
     unset($opcache['jit']['buffer_free']);
     $all['opcache'] = [$opcache['opcache_enabled'] ?? null, $opcache['jit'] ?? null, $opcache['interned_strings_usage']['buffer_size'] ?? null,
         array_sum(array_intersect_key($opcache['memory_usage'] ?? [], ['used_memory' => 1, 'free_memory' => 1, 'wasted_memory' => 1])),
@@ -344,7 +344,8 @@ fn a_master_has_of_the_kernel_what_one_has_that_loads_php_itself() {
             let is_ready = || !load(&weir, name).is_null();
             wait_until("PHP is loaded", is_ready);
         }
-        // A master tells that PHP is loaded before it waits for orders. Only two that wait are alike.
+        // A master reports that PHP is loaded before it waits for orders. Two masters can be compared only while both
+        // wait.
         let different = || {
             let [shared, own] = ["a", "e"].map(|name| of_kernel(master_of(&weir, name)));
             differences(&shared, &own)

@@ -202,7 +202,7 @@ fn errors_and_ends_of_scripts() {
             "<?php echo $undefined; echo 1 / 0;",
             "<?php ini_set('memory_limit', '4M'); str_repeat('x', 10000000);",
             "<?php ini_set('memory_limit', '4M'); $a = []; while (true) $a[] = str_repeat('x', 10000);",
-            // Since 8.5 such a message has the stack in it, and PHP-FPM cuts it.
+            // Since 8.5 such a message contains the stack, and PHP-FPM cuts it.
             "<?php function f() { f(); } ini_set('fatal_error_backtraces', 0); ini_set('memory_limit', '8M'); f();",
             "<?php require 'none.php';",
             "<?php include 'none.php'; echo 1;",
@@ -295,7 +295,7 @@ fn prepended_and_appended_files() {
 #[test]
 fn the_time_limit_ends_a_script() {
     let mut both = Both::start(&["max_execution_time=1"]);
-    // Since 8.5 such a message has the stack in it, which differs from time to time.
+    // Since 8.5 such a message contains the stack, which differs from time to time.
     let endless = "<?php ini_set('fatal_error_backtraces', 0); register_shutdown_function(fn() => print('down'));
          while (true) { $a = md5('x'); }";
     let answer = both.same_script(endless);

@@ -48,7 +48,7 @@ impl Both {
     /// Asks both, checks that the answers are equal, and returns the answer.
     pub fn same(&mut self, request: &Request) -> Answer {
         let (theirs, ours) = self.ask(request);
-        // Which of the two messages comes depends on what failed before a folder was taken for a script.
+        // Either message may come. This depends on the failure that came before a folder was taken for a script.
         let [theirs, told] = [&theirs, &ours].map(|answer| {
             answer
                 .told()
@@ -185,7 +185,7 @@ impl Fpm {
 
 impl Drop for Fpm {
     fn drop(&mut self) {
-        // The child leaves after its master only if it is told to: by SIGTERM.
+        // The child ends after its master only if it gets SIGTERM.
         let pid = rustix::process::Pid::from_child(&self.process);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.process.wait();

@@ -81,7 +81,7 @@ fn a_worker_is_ready_only_when_the_finished_script_is_done() {
     worker.send(&Request::get(&site, "/a.php"));
     assert_eq!(worker.next().unwrap().kind, STDOUT);
     assert_eq!(worker.next().unwrap().kind, END_REQUEST);
-    // A worker that says too early that it is ready does so in this time.
+    // If the worker reported too early that it is ready, it would do so within this time.
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(worker.is_silent());
     site.script("go", "");

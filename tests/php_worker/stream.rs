@@ -93,7 +93,7 @@ fn a_request_may_come_in_pieces_of_any_size() {
         }
         assert_eq!(worker.answer().body(), expected, "pieces of {size}");
     }
-    // With padding, and with parameters that continue in the next record.
+    // The records have padding, and parameters continue in the next record.
     let head = request.head();
     let (begin, rest) = head.split_at(16);
     let mut pairs = Vec::new();

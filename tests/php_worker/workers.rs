@@ -655,7 +655,7 @@ fn a_request_tells_how_long_it_held_the_lock_of_its_session() {
     for name in ["none", "read", "foreign", "unnamed"] {
         assert_eq!(of(name), None, "{name}");
     }
-    // They held it for a moment, and then not any more.
+    // They held the lock for a moment only.
     for name in ["early", "aborted"] {
         let (held, ..) = of(name).unwrap_or_else(|| panic!("{name} held it"));
         assert!(held < SHORT, "{name}: {held}");

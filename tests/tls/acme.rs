@@ -289,7 +289,7 @@ impl Gate {
             for weir in weirs.clone() {
                 weir.signal(rustix::process::Signal::HUP);
             }
-            // One of a hundred orders is signed without a new proof, whatever Pebble was told.
+            // Pebble signs one of a hundred orders without a new proof, even if it is configured differently.
             let is_tried = || self.taken.load(Relaxed) > before;
             wait_until("the next order", || {
                 is_tried() || fs::read(chain).expect("a chain") != first

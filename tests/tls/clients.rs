@@ -123,7 +123,7 @@ fn an_optional_certificate_may_be_missing_but_not_wrong() {
     assert_eq!(verified(&words(&anna)), (200, Some("SUCCESS".into())));
     let stranger = Authority::new().client("anna.test");
     assert_eq!(get(&words(&stranger)).status, 0);
-    // Sites that ask for none learn of none.
+    // Sites that request no certificate learn of none.
     let other = curl(&weir, &authority, "other.test", "/", &[]);
     assert_eq!(other.status, 200);
 }
@@ -205,7 +205,7 @@ fn a_ticket_of_one_site_does_not_replace_the_certificate_that_another_site_wants
                 "[site.free]\nhosts = [\"free.test\"]\nroot = \"{}\"",
                 root.display()
             );
-            // What is added last is in the table of the other site.
+            // The certificate that was added last is in the table of the other site.
             let of_other = asks(&second);
             let setup = setup.site(&asks(&first));
             setup.more(&of_other).more(&table).more(&site)
@@ -235,7 +235,7 @@ fn a_ticket_of_one_site_does_not_replace_the_certificate_that_another_site_wants
             !other.contains("Reused, ") && !other.contains("HTTP/1.1"),
             "{other}"
         );
-        // Neither does a ticket of a site that asked for no certificate.
+        // Nor does a ticket of a site that requests no certificate.
         let free = |host: &str, which: &str| said(weir.address(), host, &[version, which, &file]);
         let shown = free("free.test", "-sess_out");
         assert!(shown.contains("HTTP/1.1 200 "), "{shown}");

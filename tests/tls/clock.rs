@@ -100,7 +100,7 @@ fn a_clock_that_is_wrong_or_jumps_has_no_certificate_ordered_again() {
         same(&format!("{days} days ahead"));
     }
     weir.stop();
-    // After a start it is not known what time it is: the authority is asked first.
+    // After a start the time is not known, so the authority is asked first.
     let weir = site.setup.start();
     weir.wait_for_error(&["the clock of this machine must be wrong", "ahead of"]);
     sleep(Duration::from_secs(1));

@@ -63,7 +63,7 @@ fn changed_files_are_used_within_a_second_and_no_request_fails() {
                 put(folder, identity);
                 let since = Instant::now();
                 wait_until(name, || has(&weir, name));
-                // The look itself takes its time on a busy machine: the limit is for what weir does.
+                // On a busy machine the test's own check takes long. The limit is for weir's work.
                 assert!(since.elapsed() < LIMIT / 2, "{name}: {:?}", since.elapsed());
             }
             ends.store(true, Relaxed);

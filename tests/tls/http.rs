@@ -192,7 +192,7 @@ fn requests_in_one_piece_and_old_clients_are_answered_and_the_end_is_said() {
 fn a_connection_that_was_idle_for_long_goes_on() {
     let (weir, authority) = Tls::new().start();
     let address = weir.address();
-    // Longer than a connection keeps its task.
+    // This pause is longer than an idle connection keeps its task.
     let output = Command::new("curl")
         .args([
             "-s",
@@ -231,7 +231,7 @@ fn bytes_that_are_not_tls_end_the_connection() {
         let mut stream = TcpStream::connect(weir.address()).expect("a connection");
         stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
         stream.write_all(bytes).expect("a write");
-        // Some are only known to be wrong when more comes.
+        // Some heads are recognized as wrong only when more bytes arrive.
         let _ = stream.write_all(&[0; 20_000]);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -255,7 +255,7 @@ fn bandwidth_limits_answers_over_tls() {
         "{}",
         got.error
     );
-    // All but what a tenth of a second may have.
+    // At least the whole bandwidth, without the bytes of a tenth of a second.
     let least = Duration::from_millis((60_000 - 10_240) * 1000 / 102_400);
     assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
 }

@@ -267,7 +267,7 @@ fn idle_connections_cost(path: &str, (times, at_once): (u32, u32), most: u64) {
         http2.allow(0, 1 << 20);
         for time in 0..times {
             let numbers = time * at_once..(time + 1) * at_once;
-            // In one record, so that they come together.
+            // The frames are in one record, so that they arrive together.
             let heads = numbers.flat_map(|number| {
                 let block = block(&fields("main.test", path));
                 frame(HEADERS, END_STREAM | END_HEADERS, 1 + 2 * number, &block)

@@ -58,7 +58,7 @@ fn files_scripts_and_logs_are_as_over_other_wires() {
         "{}",
         told.text()
     );
-    // Many at once, and one that is too large.
+    // Many requests at once, and one that is too large.
     assert_eq!(http3.get(&host, "/nowhere").status, 404);
     let other = http3.get(&format!("other.test:{port}"), "/");
     assert_eq!(other.status, 421);

@@ -157,7 +157,7 @@ fn expect_harmless(name: &str, weir: &Weir, authority: &Authority, sink: SocketA
             }
         }
         eprintln!("{name}: {beside:?}, without weir in it {alone:?}; {did}");
-        // A short round is too short for a 99th of a hundred.
+        // A short round has too few requests for a 99th percentile.
         assert!(!is_at_full_length() || beside <= alone * 2, "{name}");
         did
     });
@@ -165,7 +165,7 @@ fn expect_harmless(name: &str, weir: &Weir, authority: &Authority, sink: SocketA
     assert!(more <= 32 << 20, "{name}: {more} bytes more");
     let count = |key: &str| did[key].as_u64().expect("a number");
     assert!(count("sent") > 0, "{name}: {did}");
-    // RFC 9000 §8.1: of handshakes that never go on, no address gets more than three times what it has sent.
+    // RFC 9000 §8.1: while a handshake is not finished, an address gets at most three times the bytes that it has sent.
     if name == "handshakes" {
         assert!(count("received") > 0, "{name}: {did}");
         assert!(count("received") <= 3 * count("sent"), "{name}: {did}");
@@ -186,7 +186,7 @@ fn attacks_slow_nobody_take_little_memory_and_run_no_script() {
         expect_harmless(name, &weir, &authority, sink);
     }
     assert_eq!(responder.uris(), [""; 0]);
-    // And weir serves others as before.
+    // weir serves other clients as before.
     let output = aioquic("checks.py", &weir, &authority)
         .arg("alive")
         .output();

@@ -117,13 +117,14 @@ fn certificates_of_clients_are_checked_and_told_to_scripts() {
     assert_eq!(params["SSL_CLIENT_VERIFY"], "SUCCESS");
     assert_eq!(params["SSL_CLIENT_S_DN"], "CN=anna.test");
     assert_eq!(params["SERVER_PROTOCOL"], "HTTP/3.0");
-    // None, and one of somebody else. The client learns of it after its own part of the handshake.
+    // No certificate, and a certificate of another authority. The client learns of the error after its own part of the
+    // handshake.
     let strangers = Authority::new();
     let none = Http3Client::new(&authority);
     let wrong = Http3Client::with_identity(&authority, &strangers.client("anna.test"));
     // The alerts certificate_required and unknown_ca.
     for (client, alert) in [(none, "error 116"), (wrong, "error 48")] {
-        // quinn forgets the alert if a reset for what it has sent meanwhile comes with it.
+        // quinn forgets the alert if a reset arrives with it, for packets that quinn has sent meanwhile.
         wait_until("an alert that the client has seen", || {
             let error = match client.connect(weir.address(), "main.test") {
                 Err(error) => error,
@@ -177,7 +178,7 @@ fn a_full_disk_under_the_spool_is_told_and_others_are_served() {
     });
     let status = weir.logged("/run.php?large")["status"].as_u64();
     assert!(matches!(status, Some(500 | 503 | 507)), "{status:?}");
-    // The same connection, and the space is free again.
+    // On the same connection, the space is free again.
     for _ in 0..3 {
         let said = send(&mut http3, "/run.php", &body).unwrap();
         assert_eq!(said.text(), "500000");
@@ -211,7 +212,7 @@ fn requests_without_descriptors_are_refused_and_the_next_ones_served() {
     let script = send(&mut http3, "/run.php", b"abc").unwrap();
     assert!(matches!(script.status, 500 | 502 | 503), "{script:?}");
     weir.wait_for_error(&["Too many open files"]);
-    // A connection of QUIC needs none.
+    // A connection of QUIC needs no descriptor.
     let mut later = connect(&weir, &client);
     drop(taken);
     // Connections that waited in the kernel's queue take descriptors once more, before they end.
@@ -317,7 +318,7 @@ fn a_worker_that_dies_costs_its_own_request_only() {
         .with(|setup| {
             let of = Responder::unix(setup.folder(), move |request, answer| {
                 match request.param("QUERY_STRING") {
-                    // Nothing, or the beginning of an answer.
+                    // The client got nothing, or the beginning of an answer.
                     "nothing" => answer.hang_up(),
                     "begun" => {
                         answer.stdout("Content-Type: text/plain\r\n\r\n");

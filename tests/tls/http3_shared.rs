@@ -74,12 +74,13 @@ fn a_visitor_of_a_proxy_who_gives_up_too_much_is_refused_alone() {
     let (_responder, weir, mut http3, gate) = site("trusted = [\"127.0.0.0/8\"]");
     let first = run(&weir, &mut http3, "192.0.2.1", 1);
     let second = run(&weir, &mut http3, "192.0.2.2", 2);
-    // Most are given up before weir has read whose they are, so many that they would be too many for a connection of its own.
+    // Most requests are given up before weir has read which client has sent them. On a client's own connection, this
+    // many would be too many.
     for _ in 0..4 * MOST {
         let exchange = begin(&mut http3, "192.0.2.9", "/text.txt?aborted").unwrap();
         http3.abort(exchange);
     }
-    // These run, and are given up at once: as time passes, more is allowed again.
+    // These requests run, and are given up at once. As time passes, more of them are allowed again.
     let mut running = Vec::new();
     for _ in 0..2 * MOST {
         let mut exchange = begin(&mut http3, "192.0.2.9", "/run.php?aborted").unwrap();
@@ -96,7 +97,7 @@ fn a_visitor_of_a_proxy_who_gives_up_too_much_is_refused_alone() {
         refused.0 == 429
     });
     weir.wait_for_line("log/access.log", &["too_many_resets", "429"]);
-    // Others begin what they like, and what runs goes on.
+    // Other clients may begin requests, and running requests go on.
     let other = get(&mut http3, "192.0.2.1", "/text.txt").unwrap();
     assert_eq!(other, (200, "a text\n".to_owned()));
     let other = get(&mut http3, "192.0.2.3", "/run.php?now").unwrap();

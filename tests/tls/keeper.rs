@@ -57,7 +57,7 @@ fn a_keeper_that_does_not_answer_is_replaced() {
             return true;
         }
         curl(&weir, &authority, "main.test", "/", &[]);
-        // It stands still only now and then, so that handshakes go on until it is old enough to be replaced.
+        // The keeper is stopped only now and then, so that handshakes go on until it is old enough to be replaced.
         signal(keeper.pid, Signal::STOP);
         failed |= curl(&weir, &authority, "main.test", "/", &[]).status != 200;
         signal(keeper.pid, Signal::CONT);
@@ -165,7 +165,7 @@ fn a_keeper_that_stands_still_costs_a_reactor_one_short_wait_for_all_handshakes_
     let stopped = Stopped::new(weir.keeper().pid);
     let mut longest = Duration::ZERO;
     std::thread::scope(|scope| {
-        // One over TCP waits on the same channel, where it may.
+        // A handshake over TCP uses the same channel, and may wait.
         let tcp = scope.spawn(|| said(address, "main.test", &[]).contains("HTTP/1.1"));
         let quic: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| quic.connect(address, "main.test").is_ok()))
@@ -329,7 +329,7 @@ fn a_keeper_that_does_not_start_keeps_the_manager_from_nothing() {
     let (weir, authority) = tls.with(|setup| setup.more(&others)).start();
     let first = weir.keeper();
     signal(first.pid, Signal::KILL);
-    // Without a pause: it is ready some milliseconds after its start.
+    // The test does not pause, because the keeper is ready some milliseconds after its start.
     let begin = Instant::now();
     let second = loop {
         assert!(begin.elapsed() < weir_test::LIMIT, "no other keeper");

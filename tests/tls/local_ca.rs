@@ -209,7 +209,7 @@ fn a_folder_with_a_domain_is_served_over_https() {
         text(&curl(&store.root(), https, &url, &["--fail"])),
         "folder\n"
     );
-    // By its name it is redirected; by another one it is served as without a domain.
+    // Requests with the domain's name are redirected. Requests with another name are served as without a domain.
     let plain = weir.address();
     let url = format!("http://localhost:{}/", plain.port());
     let said = text(&curl(&store.root(), plain, &url, &["-i"]));
@@ -368,7 +368,7 @@ fn other_names_or_a_key_that_does_not_fit_or_too_little_time_make_a_new_certific
     let both = "[\"shop.test\", \"www.shop.test\"]";
     assert!(is_renewed(both));
     assert!(!is_renewed(both));
-    // A node that was killed between the two files.
+    // As if a node was killed after it had written the first of two files.
     store.openssl(&[
         "genpkey",
         "-algorithm",

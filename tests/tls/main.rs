@@ -171,7 +171,7 @@ fn s_client(address: SocketAddr, words: &[&str], input: &str) -> Output {
         .spawn()
         .expect("openssl");
     let mut stdin = child.stdin.take().expect("stdin");
-    // A connection that was refused takes nothing.
+    // A refused connection takes no place.
     let _ = stdin.write_all(input.as_bytes());
     child.wait_with_output().expect("openssl's output")
 }

@@ -42,7 +42,7 @@ fn many_certificates_take_little_memory_each() {
     let each = memory.saturating_sub(before) / (count as u64 - 10);
     let cpu: Duration = processes(&weir).map(cpu_time).iter().sum();
     println!("{count} certificates: {each} bytes each, {cpu:?} of CPU for the start");
-    // Fewer certificates, over which the growth of anything else is spread, have a limit that leaves more room.
+    // With fewer certificates the limit for each is higher, because other growth is divided by their number.
     let most = scaled(12, 8) as u64 * 1024;
     assert!(each <= most, "{each} bytes");
     // The program that users have, not one for tests.
@@ -88,14 +88,14 @@ fn hello() -> Vec<u8> {
 /// The same message with an extension of so many bytes that means nothing (RFC 7685).
 fn padded(hello: &[u8], bytes: usize) -> Vec<u8> {
     let mut message = hello[5..].to_vec();
-    // Behind version and random: session, ciphers, compression.
+    // After version and random: session, ciphers, compression.
     let mut at = 4 + 2 + 32;
     at += 1 + usize::from(message[at]);
     at += 2 + usize::from(u16::from_be_bytes([message[at], message[at + 1]]));
     at += 1 + usize::from(message[at]);
     let extensions = message.len() - at - 2 + 4 + bytes;
     message[at..at + 2].copy_from_slice(&(extensions as u16).to_be_bytes());
-    // In front of all others: that of a ticket must be the last.
+    // This extension comes before all others, because that of a ticket must be the last.
     let mut padding = vec![0, 21];
     padding.extend((bytes as u16).to_be_bytes());
     padding.resize(4 + bytes, 0);
@@ -135,7 +135,8 @@ fn the_first_message_of_a_handshake_may_be_long_but_not_endless() {
     for length in [0, 1000, 12_000] {
         assert_eq!(first_byte(&padded(&hello, length)), Some(22), "{length}");
     }
-    // Only its beginning, so that a server that waits for the rest says nothing. An alert, or a reset behind it.
+    // Only the beginning is sent, so a server that waits for the rest answers nothing. Otherwise an alert comes,
+    // perhaps with a reset after it.
     let endless = padded(&hello, 60_000);
     for sent in [30_000, 60_000] {
         let first = first_byte(&endless[..sent]);
@@ -177,7 +178,8 @@ fn handshakes_left_half_done_end_at_their_deadline_and_keep_nobody_waiting() {
     let half: Vec<TcpStream> = (0..count)
         .map(|number| {
             let mut stream = TcpStream::connect(weir.address()).expect("a connection");
-            // All of the first message, nothing, a part of a record, or a record that has only a part of the message.
+            // The client sends the whole first message, nothing, a part of a record, or a record with only a part of
+            // the message.
             let begun: &[u8] = match number % 8 {
                 0 => b"",
                 1 => &[22, 3, 1],
@@ -185,7 +187,7 @@ fn handshakes_left_half_done_end_at_their_deadline_and_keep_nobody_waiting() {
                 3 => &hello[..hello.len() - 1],
                 _ => &hello,
             };
-            // Those from a slow machine's first seconds are over.
+            // The effects of a slow machine's first seconds are over.
             let _ = stream.write_all(begun);
             stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
             if number % 500 == 499 {

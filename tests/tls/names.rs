@@ -12,7 +12,7 @@ fn each_name_gets_its_certificate() {
         ("main.test", "main\n"),
         ("www.main.test", "main\n"),
         ("other.test", "other\n"),
-        // A client that asks for an address says no name.
+        // A client that connects to an address sends no name.
         (&weir.address().ip().to_string(), "other\n"),
     ] {
         let got = curl(&weir, &authority, host, "/", &[]);
@@ -93,7 +93,7 @@ fn a_request_for_another_site_than_the_connection_is_misdirected() {
         &["-H", "Host: other.test"],
     );
     assert_eq!(got.status, 421);
-    // Another name of the same site is none.
+    // Another name of the same site is not another site.
     let got = curl(
         &weir,
         &authority,

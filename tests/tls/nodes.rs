@@ -168,7 +168,7 @@ fn the_order_of_a_node_that_is_killed_is_made_by_another_one() {
     let mut fleet = Fleet::start((Habits::default(), "http-01"), |nodes, _| {
         nodes.iter().map(|(_, tried)| *tried).collect()
     });
-    // Not before all nodes run, so the first order may have been quick.
+    // This begins only when all nodes run, so the first order may already be finished.
     fleet.all_serve();
     let chain = fleet.path("shop.example/chain.pem");
     let weirs: Vec<&Weir> = fleet.weirs().collect();
@@ -180,12 +180,12 @@ fn the_order_of_a_node_that_is_killed_is_made_by_another_one() {
     fleet.kill(index);
     fleet.gate.is_shut.store(false, Relaxed);
     fleet.run(index);
-    // The lock of the killed node comes first.
+    // First the lock of the killed node must end.
     wait_within(Duration::from_secs(180), "another certificate", || {
         fs::read(&chain).expect("a chain") != first
     });
     fleet.all_serve();
-    // One more order than the killed node's, and one certificate.
+    // There is one order besides the killed node's, and one certificate.
     assert_eq!(fleet.count("Added order"), before[0] + 1);
     assert_eq!(fleet.count("Issued certificate serial"), before[1] + 1);
 }
@@ -214,7 +214,7 @@ fn nodes_that_are_killed_at_random_lose_no_certificate_and_make_few_orders() {
         fleet.run(index);
         std::thread::sleep(Duration::from_millis((random >> 20) % 8000));
     }
-    // A pause after a failure may be left.
+    // The pause after a failure may not be over yet.
     fleet.run_until_served();
     let (orders, seconds) = (fleet.count("Added order"), begin.elapsed().as_secs());
     // A certificate is renewed each minute; the order of a killed node is made anew.

@@ -73,7 +73,7 @@ impl Application {
             Some("nothing") => String::new(),
             Some("garbage") => "\0\u{1}garbage\r\n\r\n".repeat(100),
             Some("endless") => {
-                // A head without an end, until the other side has enough.
+                // A head without an end, until the other side closes the connection.
                 let _ = client.write_all(b"HTTP/1.1 200 x\r\n");
                 while client.write_all(&[b'x'; 4096]).is_ok() {}
                 return;
@@ -153,7 +153,7 @@ fn http3_refuses_a_name_without_a_certificate_and_asks_for_none() {
     let refused = refused.expect("no certificate");
     assert!(refused.contains("error 112"), "{refused}");
     assert_eq!(application.asked(name), 0);
-    // TCP waits for it, and then it is there for both.
+    // The handshake over TCP waits for the certificate, which then is there for both.
     assert_eq!(got(&weir, &root, name, "/"), "public\n");
     let mut http3 = client.connect(weir.address(), name).expect("a connection");
     assert_eq!(http3.get(name, "/").text(), "public\n");
@@ -186,7 +186,7 @@ fn a_name_gets_its_certificate_at_the_first_handshake_if_the_application_says_ye
         assert_eq!(application.asked(name), 0, "{name}");
     }
     assert_eq!(orders(&pebble), 1);
-    // Nothing of a refused name is in the folder.
+    // The folder has no files of a refused name.
     let kept = fs::read_dir(file(&store, "on-demand")).expect("a folder");
     let kept: Vec<_> = kept.flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(kept, ["a.customer.example"]);
@@ -250,7 +250,7 @@ fn an_application_that_is_away_or_slow_means_no_and_is_asked_again_later() {
     assert!(said.contains("unrecognized name"), "{said}");
     assert!(took >= Duration::from_secs(1), "{took:?}");
     weir.wait_for_error(&["the application does not answer", "within 1s (ask_timeout)"]);
-    // At once the same, without a question.
+    // The same refusal comes at once, without another question.
     assert!(is_unrecognized(&weir, name));
     assert_eq!(application.asked(name), 1);
     application.is_silent.store(false, Relaxed);

@@ -96,7 +96,7 @@ fn kept_connections_follow_their_servers() {
     wait_until("both are used", || busy(0) > Some(20) && busy(1) > Some(20));
     let seen = load.end();
     assert!(seen.iter().all(|(status, _)| *status == 200));
-    // No more kept connections than children, and all kinds of requests use them.
+    // There are at most as many kept connections as children. All kinds of requests use them.
     wait_until("they are kept", || kept(0) > Some(0) && kept(1) > Some(0));
     assert!(kept(0) <= Some(2) && kept(1) <= Some(2));
     for _ in 0..6 {

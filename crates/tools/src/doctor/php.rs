@@ -178,7 +178,7 @@ pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Answer>> {
     answers.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a PHP is started. If two are equal, and their users may read the same files, they say the same.
+/// How a PHP is started. Two PHPs with equal values give the same information, if their users may read the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Start<'c> {
     version: Option<&'c str>,
