@@ -289,7 +289,7 @@ fn what_is_sent_behind_a_request_hides_no_end() {
             "GET {first} HTTP/1.1\r\nHost: a\r\n\r\nGET {second} HTTP/1.1\r\nHost: a\r\n\r\nGET /"
         ));
         weir.written("came-a");
-        // A part of it comes in another piece.
+        // A part of the request comes in another piece.
         client.send("pid.php HTTP/1.1\r\n");
         client.stream().shutdown(ends).expect("shutdown");
         expect_left(&weir, &first);

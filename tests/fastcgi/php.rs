@@ -392,7 +392,7 @@ fn files_are_uploaded_by_curl() {
             std::fs::write(&file, &picture).expect("write");
             let url = format!("http://{}/dump.php", weir.address());
             let field = format!("picture=@{}", file.display());
-            // With its length, and in chunks.
+            // The body is sent with its length, and in chunks.
             for extra in ["Accept: */*", "Transfer-Encoding: chunked"] {
                 let output = curl(&["-F", "title=A picture", "-F", &field, "-H", extra, &url]);
                 let told: Value = serde_json::from_slice(&output).expect("JSON");
@@ -589,7 +589,7 @@ fn a_script_with_a_pictures_name_behind_it_runs_the_script() {
 
 #[test]
 fn the_host_of_an_absolute_target_is_the_host() {
-    // RFC 9112 §3.2.2: the target's own authority counts, whatever Host says.
+    // RFC 9112 §3.2.2: the target's own authority counts, not Host.
     let weir = Setup::new()
         .file("dump.php", DUMP)
         .pool(&cgi_pool(1))

@@ -219,7 +219,7 @@ fn who_leaves_while_it_waits_is_not_run() {
     let stays = clients.pop().expect("one");
     for (number, client) in clients.iter_mut().enumerate() {
         if number % 3 == 1 {
-            // Some more bytes, and then the end.
+            // Some more bytes come, and then the end.
             client.send("GET /run.php?more HTTP/1.1\r\n");
         }
         let how = [Shutdown::Write, Shutdown::Both][number % 2];

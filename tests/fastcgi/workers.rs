@@ -478,7 +478,7 @@ fn a_worker_that_trickles_is_not_silent() {
     let (weir, _responder) = with(
         |_, answer| {
             answer.stdout("Content-Type: text/plain\r\n\r\n");
-            // All of it takes longer than the limit, no pause does.
+            // The whole answer takes longer than the limit, but no pause does.
             for _ in 0..40 {
                 std::thread::sleep(Duration::from_millis(80));
                 answer.stdout("x");
@@ -520,7 +520,8 @@ fn a_post_is_not_sent_into_a_connection_that_is_being_closed() {
     let setup = Setup::new().file("run.php", "");
     let responder = Responder::unix(setup.folder(), |_, answer| {
         answer.page("ok");
-        // About as long as the client needs to send its next request: some come before the end, some after it.
+        // The pause is about as long as the client needs to send its next request. So some requests come before the
+        // end, some after it.
         std::thread::sleep(Duration::from_millis(2));
         answer.hang_up();
     });

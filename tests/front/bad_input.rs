@@ -145,7 +145,7 @@ fn lengths_that_are_none() {
         &responder,
         "POST /run.php HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 6\r\n\r\nhello!",
     );
-    // Two servers may not agree on which one counts, or that they are one.
+    // Two servers may disagree about which header counts, or whether the two are one list.
     expect_refused(
         &weir,
         &responder,

@@ -109,7 +109,7 @@ fn what_is_read_ahead_is_bounded() {
     let mut slow = weir.client();
     slow.send("GET /run.php HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("the worker is asked", || responder.uris().len() == 1);
-    // A weir without that limit would take all of it in this time.
+    // Without the limit, weir would read the whole body in this time.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(responder.running(), 1, "the whole answer was taken");
     assert_eq!(slow.response().expect(200).body.len(), SIZE);
@@ -271,7 +271,7 @@ fn a_local_redirect_is_answered_by_the_other_script() {
         "{} times",
         responder.uris().len()
     );
-    // Not a local path, so the client follows the redirect itself.
+    // The target is no local path, so the client follows the redirect itself.
     let response = weir.get("/run.php?away");
     assert_eq!(
         (response.status, response.header("location")),
@@ -379,7 +379,7 @@ fn a_script_may_hand_out_a_file() {
             ),
             (None, None)
         );
-        // It is a file now, with everything that weir does for files.
+        // The answer is a file now, and weir treats it like any file.
         let part = weir
             .request("GET", "/run.php", &[("Range", "bytes=2-4")], b"")
             .expect(206);

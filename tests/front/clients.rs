@@ -71,7 +71,7 @@ fn trusted_proxies_say_who_the_client_is_and_others_do_not() {
             )],
             "2001:db8::1 127.0.0.1 https shop.example 443".into(),
         ),
-        // A proxy that sets the one passes on the client's other.
+        // A proxy that sets one of these headers passes on the other one, which the client may have sent.
         (
             &[
                 ("X-Forwarded-For", "192.0.2.1"),
@@ -406,7 +406,7 @@ fn haproxy_sends_the_proxy_protocol_and_checks_with_it() {
             let mut client = Client::connect_from(IpAddr::from([127, 0, 0, 3]), haproxy.address());
             get(&mut client, "/who", &[])
         };
-        // HAProxy has begun with the server as up; after this its checks have succeeded or failed.
+        // HAProxy takes the server for up at first. After this time its checks have succeeded or failed.
         wait_until("HAProxy has checked weir", || haproxy_checks(&weir) > 3);
         assert_eq!(said().expect(200).text(), expected, "{version}");
         drop(haproxy);
@@ -522,7 +522,7 @@ fn a_client_that_sends_too_much_is_told_so() {
         Some(&*format!("\"default\";r=0;t={wait}"))
     );
     assert_eq!(weir.logged("/a.txt?refused")["reason"], "rate_limited");
-    // The same client in another spelling, and others.
+    // The same client in another spelling, and other clients.
     assert_eq!(ask("/a.txt", "::ffff:192.0.2.1").status, 429);
     assert_eq!(ask("/a.txt", "192.0.2.2").status, 200);
     for last in 0..4 {

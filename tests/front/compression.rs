@@ -137,7 +137,7 @@ fn what_may_not_be_compressed_is_sent_as_it_is() {
         answer.at_once([head.as_bytes(), b"\r\n\r\n", &page].concat());
     });
     let accept = ("Accept-Encoding", "gzip, br, zstd");
-    // Head of the script's answer, its length, and whether it varies: whether another client gets it compressed.
+    // Head of the script's answer, its length, and whether it varies, so that another client would get it compressed.
     for (head, length, varies) in [
         ("Content-Type:text/html", 1023, false),
         ("Content-Type:image/png", 5000, false),
@@ -204,7 +204,7 @@ fn what_may_not_be_compressed_is_sent_as_it_is() {
             ("Sec-Fetch-Site", "same-origin"),
             ("Authorization", "Basic YTpi"),
         ],
-        // Scripts send these, with the site's leave.
+        // Scripts send these files if the site allows it.
         &[
             ("Sec-Fetch-Site", "cross-site"),
             ("Authorization", "Bearer Basic"),
@@ -341,7 +341,7 @@ fn a_file_is_compressed_once_and_has_a_tag_of_its_own() {
         .site("compress = true\ncache_control = \"max-age=60\"");
     let weir = setup.start();
     for (path, length) in [("/a.css", 30_000), ("/large.txt", 200_000)] {
-        // Within two seconds its next change might have the same time: then nothing is kept.
+        // Within two seconds the next change of the file might have the same time. So nothing is kept.
         let head = || weir.request("HEAD", path, &[("Accept-Encoding", "zstd")], b"");
         wait_until("the file is kept", || {
             head().header("content-length").is_some()
@@ -389,7 +389,7 @@ fn a_file_is_compressed_once_and_has_a_tag_of_its_own() {
             with("If-None-Match", "\"x-zstd\"", &[]).expect(200);
             with("If-Match", &own, &[]).expect(200);
             with("If-Match", &format!("\"x-{accept}\""), &[]).expect(412);
-            // Parts are those of the original, and only for those who have the original.
+            // Ranges refer to the original, and only clients that have the original get them.
             let part = with("Range", "bytes=5-9", &[]).expect(206);
             assert_eq!(
                 (
@@ -566,7 +566,7 @@ fn streams_beyond_the_memory_are_sent_as_they_are_and_leaving_gives_it_back() {
             .any(|(name, _)| name == "content-encoding");
         (client, is_coded)
     };
-    // Three quarters of three megabytes, at one for each.
+    // Three quarters of three megabytes have room for two answers with one megabyte each.
     let streams: Vec<_> = (0..4).map(|_| begin()).collect();
     let coded: Vec<_> = streams.iter().map(|(_, is_coded)| *is_coded).collect();
     assert_eq!(coded, [true, true, false, false]);

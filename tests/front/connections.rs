@@ -121,7 +121,7 @@ fn nine_hundred_silent_connections_keep_nobody_out() {
         let time = began.elapsed();
         assert!(time < Duration::from_secs(10), "{time:?}");
         drop(visitors);
-        // Longer than a connection is young.
+        // This pause is longer than a connection counts as young.
         std::thread::sleep(Duration::from_millis(1300));
         silent.extend((0..60).map(|_| from(2)));
     }

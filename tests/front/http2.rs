@@ -139,7 +139,7 @@ fn a_large_file_that_is_not_in_memory_arrives_whole() {
     let setup = Setup::new().file("large.bin", &content);
     let file = std::fs::File::open(setup.root().join("large.bin")).unwrap();
     file.sync_all().unwrap();
-    // A file system in memory keeps it: there the next test finds the same defects.
+    // This has no effect on a file system in memory. There the next test finds the same defects.
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let weir = setup.listen(CLEAR).start();
     let mut client = Http2::connect(weir.address(), &[]);
@@ -336,7 +336,7 @@ fn a_reset_takes_a_request_out_of_the_queue_and_others_stay() {
     assert_eq!(client.answer(1).body, b"done");
     assert_eq!(client.answer(5).body, b"done");
     assert_eq!(responder.uris(), ["/run.php?first", "/run.php?third"]);
-    // The same for all of a connection that is closed, and for one that is reset before it was begun.
+    // The same is true for all requests of a closed connection, and for a request that is reset before it was begun.
     let (responder, weir, gate) = gated("", "");
     let mut client = Http2::connect(weir.address(), &[]);
     client.get(1, "/run.php?first", &[]);
@@ -382,7 +382,7 @@ queue.client_share = 100";
         client.frame(RST_STREAM, 0, *stream, &CANCEL.to_be_bytes());
         // The time that is tested.
         std::thread::sleep(Duration::from_millis(10));
-        // If the other still waited, this one would be refused.
+        // If the other request still waited, this one would be refused.
         next.0.get(next.1, "/run.php?takes-its-place", &[]);
         wait_until("it waits", || weir.busy_and_waiting() == (1, 1));
         *stream += 2;
@@ -433,7 +433,7 @@ fn a_drain_says_goaway_and_finishes_what_runs() {
         let frame = client.expect(GOAWAY);
         u32::from_be_bytes(frame.payload[..4].try_into().expect("four bytes"))
     };
-    // First all that is on its way may come, then the last stream is named.
+    // First all frames that are on their way may arrive. Then weir names the last stream.
     assert_eq!(last(&mut client), u32::MAX >> 1);
     assert_eq!(last(&mut client), 1);
     assert_eq!(last(&mut idle), u32::MAX >> 1);
@@ -503,7 +503,7 @@ fn urgent_answers_are_sent_first_and_incremental_ones_in_turns() {
     );
     let in_turns = order(&[("u=3, i", None), ("u=3, i", None)]);
     assert!(changes(&in_turns) > 10, "{in_turns:?}");
-    // A frame that says it counts more than the field.
+    // A PRIORITY_UPDATE frame overrides the header.
     assert_eq!(
         first_of(&order(&[("u=1", Some("u=6")), ("u=4", None)])),
         [3, 1]

@@ -128,7 +128,7 @@ fn send(attack: &Attack, address: SocketAddr, is_over: &AtomicBool) -> u32 {
             let bytes: Vec<u8> = (first..first + 50).flat_map(attack.next).collect();
             sent = socket.write_all(&bytes);
         }
-        // Until weir closes it, or says nothing more.
+        // Until weir closes the connection, or sends nothing more.
         let _ = std::io::copy(&mut socket, &mut std::io::sink());
     }
     connections
@@ -218,7 +218,7 @@ fn attacks_slow_nobody_take_little_memory_and_run_no_script() {
             }
             is_over.store(true, Relaxed);
             eprintln!("{}: {beside:?}, without weir in it {alone:?}", attack.name);
-            // A short round is too short for a 99th of a hundred.
+            // A short round has too few requests for a 99th percentile.
             assert!(
                 !is_at_full_length() || beside <= alone * 2,
                 "{}",

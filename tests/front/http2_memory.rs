@@ -90,7 +90,7 @@ fn heads_count_in_the_memory_of_all_connections() {
     let pid = weir.gateway().pid;
     let usual = block(&usual("POST", "/run.php"));
     let large = "x".repeat(3900);
-    // It becomes the newest entry of the table.
+    // This field becomes the newest entry of the table.
     let first = [&usual[..], &[0x40], &block(&[("x-large", &large)])[1..]].concat();
     let later = [&usual[..], &[0xbe]].concat();
     let open = || {
@@ -117,7 +117,7 @@ fn heads_count_in_the_memory_of_all_connections() {
     expect_growth(pid, before, CONNECTIONS, 256 << 10, what);
     let (last, refused) = clients.last_mut().expect("a connection");
     assert!((90..120).contains(refused), "{refused} refused");
-    // Each connection may have a few, and what was sent is served when its body comes.
+    // Each connection may have a few requests. They are served when their bodies arrive.
     last.frame(DATA, END_STREAM, 1, b"");
     assert_eq!(last.answer(1).body, b"done");
     drop(clients);

@@ -79,7 +79,7 @@ fn what_one_client_of_haproxy_sends_ends_no_request_of_others() {
             assert!(status >= 400, "{status}: {}", bad.escape_ascii());
             refused += u32::from(status == 502);
         }
-        // HAProxy passes some of them on, and says 502 when weir resets their streams.
+        // HAProxy passes some of these requests on, and answers 502 when weir resets their streams.
         assert!(refused >= 2, "{refused}");
         let (status, _) = ask(address, b"GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(status, 200);
@@ -239,7 +239,7 @@ fn a_visitor_of_a_proxy_who_resets_too_much_is_refused_alone() {
     get_for(&mut client, stream, "192.0.2.9", "/text.txt?refused");
     assert_eq!(client.answer(stream).statuses, [0], "429");
     weir.wait_for_line("log/access.log", &["too_many_resets", "429"]);
-    // Others begin what they like, and what runs goes on.
+    // Other clients may begin requests, and running requests go on.
     get_for(&mut client, stream + 2, "192.0.2.1", "/text.txt");
     assert_eq!(client.answer(stream + 2).body, b"a text\n");
     gate.open();

@@ -75,7 +75,7 @@ fn no_byte_is_lost_when_a_connection_comes_to_rest() {
             scope.spawn(move || {
                 let mut client = kept(weir, number);
                 let (begin, end) = GET.split_at(11);
-                // Around the moment at which it comes to rest.
+                // Requests around the moment at which the connection gives up its task.
                 std::thread::sleep(Duration::from_millis(900 + 15 * number as u64));
                 client.send(begin);
                 std::thread::sleep(Duration::from_millis(20));
@@ -142,7 +142,7 @@ fn connections_that_rest_make_room_and_do_not_delay_the_end() {
     let mut resting: Vec<Client> = (0..3).map(|n| kept(&weir, n)).collect();
     let mut new = weir.client();
     std::thread::sleep(RESTS);
-    // A client that has asked nothing goes first, then the one that has rested for longest.
+    // A connection without a request is closed first, then the connection that has been idle for the longest time.
     let mut more: Vec<Client> = (0..2).map(|n| kept(&weir, n)).collect();
     new.expect_closed();
     resting[0].expect_closed();

@@ -123,7 +123,7 @@ fn a_host_is_one_over_each_protocol_and_in_each_place() {
     for (host, is_host) in HOSTS {
         let rows = [
             format!("GET @ HTTP/1.1\r\nHost: {host}\r\n\r\n"),
-            // It does not count, and is wrong all the same.
+            // The host does not count, but it is invalid all the same.
             format!("GET http://a@ HTTP/1.1\r\nHost: {host}\r\n\r\n"),
         ];
         for row in rows {
@@ -191,7 +191,7 @@ fn chunks_have_a_length_and_extensions_and_nothing_else() {
         (b"10000000000000005", false),
     ] {
         let head = b"POST @ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-        // As the line of a chunk, and with another length as that of the last one.
+        // As the line of a chunk; and with another length, as the line of the last chunk.
         let last = line
             .iter()
             .map(|byte| if *byte == b'5' { b'0' } else { *byte });
@@ -265,7 +265,8 @@ fn what_follows_an_offer_of_another_protocol_is_no_request() {
             assert_eq!(statuses(weir.address(), row.as_bytes()), [200], "{row:?}");
         }
     }
-    // Later ones, too; but clients that offer HTTP/2 each time, and wait for the answer, keep their connection.
+    // Later offers count, too. But a client that offers HTTP/2 each time, and waits for the answer, keeps its
+    // connection.
     for (protocol, goes_on) in [("websocket", false), ("h2c", true)] {
         let mut client = weir.client();
         client.send(offer(protocol));

@@ -99,7 +99,7 @@ fn only_users_of_the_file_come_in() {
     let right = basic("ada", "zw\u{f6}lf:1");
     let twice = [("Authorization", &right[..]), ("Authorization", &right)];
     weir.request("GET", "/a.txt", &twice, b"").expect(400);
-    // At first verified, then remembered.
+    // The password is verified at first, and remembered then.
     for _ in 0..3 {
         let answer = get(&weir, "/a.txt", "ada", "zw\u{f6}lf:1").expect(200);
         assert_eq!(answer.text(), "inside");

@@ -122,7 +122,7 @@ fn a_second_reactor_takes_connections_under_load_and_goes_when_there_is_none() {
         let second = &reactors["busy"][1]["share"];
         reactors["moved"].as_u64() > Some(0) && second.as_f64() > Some(0.1)
     });
-    // They are spread over all reactors, and end after these were let go.
+    // The connections are spread over all reactors, and end after these were stopped.
     let mut large: Vec<Client> = (0..4).map(|_| weir.client()).collect();
     for client in &mut large {
         client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -202,7 +202,7 @@ fn a_number_that_is_configured_stays() {
         (reactors["running"].as_u64(), reactors["most"].as_u64()),
         (Some(3), Some(3))
     );
-    // Whichever of them get the connections, and however much of the processor other tests leave them.
+    // It does not matter which reactors get the connections, or how much of the processor other tests leave.
     let load = Load::start(&weir, 6);
     wait_until("some of them work", || {
         let busy = weir.status()["reactors"]["busy"].clone();

@@ -51,7 +51,7 @@ fn scripts_get_the_tags_that_they_have_set() {
             vec![("If-Range", "\"abc\""), ("Range", "bytes=1-2")],
             "||\"abc\"|bytes=1-2",
         ),
-        // A client must not get a part of other bytes than it has.
+        // A client must not get a part of a file that differs from the part that it has.
         (
             vec![("If-Range", "W/\"abc-weir-br\""), ("Range", "bytes=1-2")],
             "||\"abc\"|",

@@ -222,7 +222,7 @@ fn a_second_weir_with_the_same_pid_file_refuses_and_leaves_it_alone() {
     let pid_file = site.path("weir.pid");
     let written = fs::read_to_string(&pid_file).unwrap();
     let inode = fs::metadata(&pid_file).unwrap().ino();
-    // It does not get as far as the first one's address.
+    // weir stops before it tries the first one's address.
     let (own, other) = (site.address().to_string(), free_address().to_string());
     let (status, said) = site.start_toml_in_vain(&site.toml().replace(&own, &other));
     assert_eq!(status.code(), Some(78), "{said}");

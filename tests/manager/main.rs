@@ -236,7 +236,7 @@ fn a_reload_changes_the_configuration_without_losing_a_connection() {
     weir.get_until("/a.txt", |answer| answer.text() == "reloaded\n");
     drop(stop);
     assert!(hammer.join().unwrap() > 0);
-    // The old gateway has closed it, or answers.
+    // The old gateway has closed the connection, or answers.
     if kept.try_send("GET /a.txt HTTP/1.0\r\n\r\n") {
         let _ = kept.rest();
     }
@@ -448,7 +448,7 @@ fn a_root_that_the_gateway_cannot_enter_is_told_at_the_start() {
     let line = weir.log_line("cannot open");
     assert!(line.contains("/root"), "{line}");
     drop(weir);
-    // So that its owner can remove the folder.
+    // This lets its owner remove the folder.
     mode(&site.root(), 0o700);
 }
 

@@ -156,7 +156,7 @@ fn a_reload_during_an_upgrade_is_the_new_ones_and_a_second_upgrade_is_refused() 
         weir.log_line("upgrade: ");
         let (code, said) = end(begin(&weir, "upgrade"));
         assert!(code == Some(70) && said.contains("already under way"), "{said}");
-        // It does not look as if it was replaced again.
+        // The file changes, but the program in it is the same.
         let bin = weir.path("bin");
         fs::hard_link(bin.join("real"), bin.join("again")).expect("a link");
         fs::rename(bin.join("again"), bin.join("weir")).expect("rename");
@@ -219,7 +219,7 @@ fn an_upgrade_that_is_asked_for_while_a_reload_waits_comes_in_its_place() {
     wait_until("the slow script runs", || {
         weir.path("root/started").exists()
     });
-    // It is finished by the first configuration, so no other one may follow the second yet.
+    // The first configuration must finish this request, so no other configuration may follow the second yet.
     let (code, said) = end(begin(&weir, "reload"));
     assert_eq!(code, Some(0), "{said}");
     let waiting = begin(&weir, "reload");
@@ -250,7 +250,8 @@ fn a_new_weir_that_is_killed_at_any_moment_before_it_is_in_charge_changes_nothin
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
-        // From the first instruction to shortly before the end of a usual one, early ones more often: it has a gateway soon.
+        // Moments from the first instruction to shortly before the end of a usual upgrade. Early moments are more
+        // frequent, because the new weir soon has a gateway.
         let share = (random >> 33) as f64 / f64::from(u32::MAX >> 1);
         let delay = match round % 4 {
             0 => Duration::ZERO,
@@ -273,12 +274,12 @@ fn a_new_weir_that_is_killed_at_any_moment_before_it_is_in_charge_changes_nothin
             thread::sleep(delay);
             // A gateway of it may have taken connections, which end with it.
             had_gateway = gateway_of(new);
-            // A process that was waited for already is nobody else's yet.
+            // The id of a process that was already waited for does not belong to another process yet.
             signal(new, Signal::KILL);
             end(upgrade)
         });
         if code == Some(0) {
-            // It was in charge: the same as killing weir.
+            // This weir was in charge, so its end is the same as a kill of weir.
             println!("round {round}: killed after {delay:?}, too late");
             assert_eq!(weir.wait_for_end().code(), Some(70));
             weir = site().start();
@@ -290,7 +291,7 @@ fn a_new_weir_that_is_killed_at_any_moment_before_it_is_in_charge_changes_nothin
             whole += 1;
         }
         assert_eq!(expect_one_in_charge(&weir), weir.pid());
-        // Nobody serves beside it: from now on nothing is lost.
+        // No other weir serves beside it. From now on nothing is lost.
         let load = Load::new();
         load.during(weir.address(), || ());
         load.expect_no_failure();

@@ -255,7 +255,7 @@ fn a_queue_that_fills_at_max_connections_says_so_once() {
     let weir = Setup::new()
         .file("large", vec![b'x'; LARGE])
         .server("max_connections = 1\nthreads = 1")
-        // Leaves room for the connections that tested whether weir accepts. They must not count as a full queue.
+        // The queue has room for the connections that tested whether weir accepts. They must not fill it.
         .listen("backlog = 4\nsend_timeout = \"300s\"")
         .start();
     let first = holds_the_only_place(&weir);
@@ -639,7 +639,7 @@ fn a_gateway_in_a_chroot_watches_its_queues_too() {
         .server(&format!(
             "chroot = \"{folder}\"\nadmin = \"unix:{folder}/admin.sock\"\nmax_connections = 1\nthreads = 1"
         ))
-        // Leaves room for the connections that tested whether weir accepts. They must not count as a full queue.
+        // The queue has room for the connections that tested whether weir accepts. They must not fill it.
         .listen("backlog = 4\nsend_timeout = \"300s\"")
         .start();
     let first = holds_the_only_place(&weir);

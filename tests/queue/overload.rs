@@ -60,7 +60,7 @@ fn a_full_queue_sheds_at_once() {
     let (weir, responder, gate) = gated(1, "queue.max_queue = 2\nqueue.timeout = \"60s\"\n");
     let _running = ask(&weir, "running");
     wait_until("one is at work", || responder.running() == 1);
-    // Two more fit. The test does not depend on which two of the next requests those are.
+    // There is room for two more requests. The test does not depend on which two of the next requests get it.
     let mut clients: Vec<Client> = (0..6)
         .map(|number| ask(&weir, &number.to_string()))
         .collect();
@@ -295,7 +295,8 @@ fn a_server_that_does_not_answer_costs_no_request() {
     );
     let weir = setup.admin().pool(&pool).start();
     let failures = || weir.status()["pools"][0]["servers"][0]["failures"].as_u64();
-    // All who try to reach it at the start fail at the same time. Then one at a time tests whether the server is back.
+    // All requests that try the server at the start fail at the same time. Then one request at a time tests whether the
+    // server is back.
     wait_until("it was tried again", || {
         let mut clients: Vec<Client> = (0..4)
             .map(|number| ask(&weir, &number.to_string()))

@@ -157,7 +157,7 @@ fn a_late_script_behind_a_web_server_is_stopped() {
     assert!(head.contains("Status: 504"), "{head}");
     assert!(head.contains("details=\"terminated\""), "{head}");
     assert_ne!(pid(&behind.weir), worker);
-    // weir tells the script the deadline, whatever the web server says about it.
+    // weir tells the script the deadline. A deadline from the web server has no effect.
     let params = behind.params("/left.php").with("REQUEST_DEADLINE", "1");
     let (_, text) = behind.front().ask(&params, b"").text();
     let left = left(&text).expect("a deadline");

@@ -135,7 +135,7 @@ fn a_hot_key_spreads_within_its_bound() {
         .collect();
     let running = || servers.iter().map(Responder::running).collect::<Vec<_>>();
     wait_until("all are at work", || running().iter().sum::<usize>() == 8);
-    // Of eight requests, 125 % of a quarter, rounded up.
+    // The bound of eight requests: 125 % of a quarter, rounded up.
     assert!(running().iter().all(|count| *count <= 3), "{:?}", running());
     gate.open();
     for client in &mut clients {
