@@ -33,10 +33,10 @@ run() {
     filter=${2:-}
     program=$("$cargo" test --locked --package weir --test "$1" --no-run --message-format=short 2>&1 |
         sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
-    # What is mounted there is gone with the last process of the command.
+    # The mounts end with the last process of the command.
     unshare --mount --propagation private sh -c '
         root=$1 source=$2 target=$3 program=$4 filter=$5
-        # First this: the source may be below /tmp.
+        # This comes first: the source may be below /tmp.
         mount -t tmpfs tmpfs "$root/tmp"
         mkdir -p "$root$source" "$root$target" "$root/php"
         mount --bind "$source" "$root$source"
@@ -55,7 +55,7 @@ run() {
 install() {
     echo "setup: installing Debian $suite with PHP $php"
     rm -rf "$root"
-    # From where this system has its packages.
+    # The mirror from which this system has its packages.
     mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(REPO_URI)' 'Created-By: Packages' |
         sed -n 's/^Debian [^ -]* //p' | head -n 1)
     others=
