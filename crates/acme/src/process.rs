@@ -37,7 +37,7 @@ use crate::{
 /// The argument that starts the program as this process. Only the manager uses it.
 pub const ROLE: &str = "--role=acme";
 
-/// Whether this process was started as one.
+/// Whether this process was started as the process for certificates.
 pub fn is_acme() -> bool {
     process::has_role(ROLE)
 }

@@ -70,7 +70,7 @@ pub struct PoolUse {
     pub worker_memory: u64,
 }
 
-/// Where a script was when it had run for `request_slowlog_timeout`. Its worker says so: nothing is sure of it.
+/// Where a script was when it had run for `request_slowlog_timeout`. The worker reports the place, so it may be wrong.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlowPlace {
     /// The pool's name.

@@ -442,7 +442,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// For how long the result of a TCP lookup is used if rules depend on the caller, µs.
 const FOUND_FOR: u64 = 1_000_000;
 
-/// How long a call may wait for its caller to be found, if it may not be made without that.
+/// How long a call may wait until its caller is found, if it is not allowed without a known caller.
 const MOST_IDENTIFY: Duration = Duration::from_secs(2);
 
 /// Maximum number of failed lookups per connection.

@@ -129,7 +129,7 @@ pub struct ServerFigures {
     pub failures: u64,
     /// How often it went down.
     pub downs: u64,
-    /// How long its requests take without waiting there, if the adaptive limit has measured it.
+    /// How long the server's requests take without waiting there, if the adaptive limit has measured that.
     pub unloaded: Option<Micros>,
 }
 

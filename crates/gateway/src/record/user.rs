@@ -12,7 +12,7 @@ use crate::access::basic_auth::{Auth, Unverified};
 #[derive(Debug)]
 pub(crate) struct SignedIn {
     pub(crate) user: Vec<u8>,
-    /// Where the password is right. Usually one.
+    /// The files in which the password is right. Usually there is one.
     verified: Vec<&'static Auth>,
 }
 

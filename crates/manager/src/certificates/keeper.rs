@@ -89,7 +89,7 @@ enum Message {
 /// A question that the keeper must answer.
 #[derive(Debug)]
 enum Asked {
-    /// Whether it can serve. Those who wait for that.
+    /// Whether the keeper can serve, and the callers that wait for the answer.
     Start(Vec<Slot<()>>),
     Load(u32, Slot<Result<InstalledCertificate, Refused>>),
     Make(Slot<Vec<u8>>),
@@ -678,7 +678,8 @@ const GONE: &str = "the keeper of private keys does not run";
 
 const WRONG: &str = "the keeper of private keys sent a wrong message";
 
-/// How long the keeper may take to start, and for an answer. It needs some milliseconds, and one.
+/// How long the keeper may take to start, and for an answer. Usually it needs some milliseconds to start, and one for
+/// an answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A keeper that is younger than this is not replaced because a gateway says that it does not answer.

@@ -41,7 +41,7 @@ pub(crate) struct LocalCertificates {
 struct Local {
     certificate: Certificate,
     auto: AutoCertificate,
-    /// Why it could not be renewed, as the log says it.
+    /// Why the certificate could not be renewed, as in the log.
     failed: Option<String>,
     /// The certificate must be made, but another process makes certificates at the moment.
     is_late: bool,

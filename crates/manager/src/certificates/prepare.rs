@@ -360,7 +360,7 @@ fn is_ordered_at(config: &Config, index: usize) -> bool {
     config.certificates.get(index).is_none_or(is_ordered)
 }
 
-/// Whether weir does not make it.
+/// Whether the certificate is given by the administrator, and not made by weir.
 fn is_given(certificate: &Certificate) -> bool {
     certificate.auto.is_none()
 }

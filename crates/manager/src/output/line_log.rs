@@ -139,7 +139,7 @@ impl Drop for Out {
     }
 }
 
-/// How long a pipe that is not read may take for the last lines. Nobody waits for it.
+/// How long a pipe without a reader may take for the last lines. Nobody waits for this.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -41,5 +41,5 @@ impl PoolHandle {
     }
 }
 
-/// How long the gateway waits to learn how a worker's process ended, before it answers the client without that.
+/// How long the gateway waits for the exit status of a worker's process, before it answers the client without it.
 const EXIT_NOTICE: Duration = Duration::from_millis(250);

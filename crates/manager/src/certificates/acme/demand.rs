@@ -473,7 +473,7 @@ impl Orders {
         }
     }
 
-    /// Whether a certificate that is due may be ordered. Of those on demand the application must have allowed it.
+    /// Whether a certificate that is due may be ordered. The application must have allowed a certificate on demand.
     pub(super) fn is_allowed(&mut self, index: usize, now: Instant) -> bool {
         let at = self.clock.now(now);
         let one = &mut self.wanted[index];
