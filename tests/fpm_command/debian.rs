@@ -1,7 +1,8 @@
 //! Debian's own php-fpm configuration and scripts, without any change, with weir in the place of php-fpm.
 //!
 //! Private mounts put a program in the place of /usr/sbin/php-fpm8.2, and empty folders in the places of the folders
-//! that it writes to. That requires root.
+//! that it writes to. Debian's scripts end all processes of the program with that path, also those of other tests: so they run in a
+//! process namespace of their own. That requires root.
 
 use std::{
     fs,
@@ -10,25 +11,21 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::support::{
-    PHP_FPM, Place, get, goes_on_as_root, is_alive, version, wait_until, without_times,
-};
+use crate::support::{PHP_FPM, Place, get, goes_on_as_root, version, wait_until, without_times};
 
-/// A shell that keeps the mounts.
+/// A shell that keeps the mounts, and is process 1 of the namespace: bash, because it waits for the processes that it inherits.
 struct Machine {
     keeper: Child,
     place: Place,
 }
 
-/// `$1`: the program; `$2`: where it belongs; `$3`: weir-php's object. Debian's scripts look for processes by program, and other
-/// tests run the same programs: so these are copies.
+/// `$1`: the program; `$2`: where it belongs; `$3`: weir-php's object.
 const MOUNTS: &str = "set -e
 mount --make-rprivate / 2>/dev/null || true
 for folder in /run /var/log /usr/local/lib; do mount -t tmpfs -o mode=755 tmpfs $folder; done
 mkdir /usr/local/lib/weir /run/php
-cp \"$1\" /usr/local/lib/program
 cp \"$3\" /usr/local/lib/weir/
-mount --bind /usr/local/lib/program \"$2\"
+mount --bind \"$1\" \"$2\"
 echo done
 read line || true";
 
@@ -42,7 +39,8 @@ impl Machine {
         let mut files = files.flatten().map(|file| file.path());
         let php = files.find(is_object).expect("`make php` builds it");
         let mut keeper = Command::new("unshare")
-            .args(["--mount", "sh", "-c", MOUNTS, "sh"])
+            .args(["--mount", "--pid", "--fork", "--mount-proc"])
+            .args(["bash", "-c", MOUNTS, "bash"])
             .args([program, PHP_FPM.as_path(), &php])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -69,11 +67,13 @@ impl Machine {
         fs::read_to_string(self.path(path)).unwrap_or_default()
     }
 
-    /// Runs a program inside the mounts, and returns its exit code.
+    /// Runs a program inside, and returns its exit code.
     fn run(&self, command: &[&str]) -> Option<i32> {
         let keeper = self.keeper.id().to_string();
         let mut child = Command::new("nsenter")
-            .args(["--mount", "--target", &keeper, "--"])
+            .args(["--mount", "--target", &keeper])
+            .arg(format!("--pid=/proc/{keeper}/ns/pid_for_children"))
+            .arg("--")
             .args(command)
             .env("VERBOSE", "no")
             .stdin(Stdio::null())
@@ -87,18 +87,20 @@ impl Machine {
         without_times(&self.read(&format!("/var/log/php{}-fpm.log", version())))
     }
 
+    /// The number that its process has inside.
     fn pid(&self) -> u32 {
         let pid = self.read(&format!("/run/php/php{}-fpm.pid", version()));
         pid.trim().parse().unwrap_or_default()
+    }
+
+    fn runs(&self, pid: u32) -> bool {
+        self.path(&format!("/proc/{pid}")).exists()
     }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        let pid = i32::try_from(self.pid()).unwrap_or_default();
-        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
+        // All processes of a namespace end with its process 1.
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }
@@ -117,7 +119,7 @@ fn debian_s_scripts_start_reload_and_stop_it() {
         assert_eq!(init("start"), Some(0), "{program:?}: {}", machine.log());
         assert_eq!(init("status"), Some(0));
         let pid = machine.pid();
-        assert!(is_alive(pid));
+        assert!(machine.runs(pid));
         // Already running.
         assert_eq!(init("start"), Some(0));
         assert_eq!(machine.pid(), pid);
@@ -149,7 +151,7 @@ fn debian_s_scripts_start_reload_and_stop_it() {
         });
 
         assert_eq!(init("stop"), Some(0));
-        assert!(!is_alive(pid));
+        assert!(!machine.runs(pid));
         assert!(machine.log().contains("NOTICE: exiting, bye-bye!"));
         assert!(!socket.exists());
     }
