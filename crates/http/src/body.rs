@@ -130,7 +130,7 @@ impl BodyParts {
         }
     }
 
-    /// Of an answer that its head ends.
+    /// The parts of an answer without a body.
     pub(crate) fn none() -> BodyParts {
         BodyParts {
             end: Some(BodyEnd::Whole),
@@ -181,7 +181,7 @@ impl BodyParts {
         self.trailers.take()
     }
 
-    /// What was taken cannot be sent whole.
+    /// Reports that a part that was taken cannot be sent completely.
     pub fn cut(&mut self) {
         self.end_as(BodyEnd::Truncated);
     }
@@ -267,7 +267,7 @@ mod tests {
         Ok(Part::Trailers(fields))
     }
 
-    /// What is sent of a body that is made of `parts`, how it ends, and whether there are trailers.
+    /// The bytes that are sent of a body made of `parts`, how it ends, and whether there are trailers.
     fn sent<const N: usize>(
         parts: [Result<Part, Truncated>; N],
         length: Option<u64>,

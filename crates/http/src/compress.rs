@@ -77,7 +77,7 @@ impl Encoder {
                 };
                 let mut state = BrotliEncoderStateStruct::new(StandardAlloc::default());
                 let hint = u32::try_from(size.unwrap_or(0)).unwrap_or(u32::MAX);
-                // They are constants in the allowed ranges.
+                // This cannot fail: the values are constants in the allowed ranges.
                 state.set_parameter(BROTLI_PARAM_QUALITY, of(effort, BROTLI));
                 state.set_parameter(BROTLI_PARAM_LGWIN, of(effort, WINDOW));
                 state.set_parameter(BROTLI_PARAM_SIZE_HINT, hint);
@@ -109,7 +109,7 @@ impl Encoder {
     /// The encoder failed. It must not be used again.
     pub fn encode(&mut self, input: &[u8], op: Op, output: &mut Vec<u8>) -> Result<(), Failed> {
         let format = &mut self.format;
-        // A library that panics must not take others' requests with it.
+        // If the library panics, other requests must go on.
         catch_unwind(AssertUnwindSafe(|| match format {
             Format::Gzip(gzip) => encode_gzip(gzip, input, op, output),
             Format::Brotli(brotli) => encode_brotli(brotli, input, op, output),
@@ -187,7 +187,7 @@ fn encode_gzip(
         let status = gzip.compress_vec(input, output, flush);
         let status = status.map_err(|_| Failed)?;
         input = &input[(gzip.total_in() - before) as usize..];
-        // Room that is left means that there was nothing more to write.
+        // If there is room left, the encoder had nothing more to write.
         let has_room = output.len() - written < room;
         match (status, op) {
             (Status::StreamEnd, _) => return Ok(()),
@@ -314,7 +314,7 @@ mod tests {
     const ALL: [Coding; 3] = [Coding::Gzip, Coding::Brotli, Coding::Zstd];
     const EFFORTS: [Effort; 3] = [Effort::Stream, Effort::Answer, Effort::Kept];
 
-    /// What a client makes of it. Fails unless it is one complete stream, or only begun.
+    /// Decodes the bytes as a client does. Fails unless they are one complete stream, or the beginning of one.
     fn original(coding: Coding, bytes: &[u8], is_whole: bool) -> Vec<u8> {
         let mut original = Vec::new();
         let read = match coding {

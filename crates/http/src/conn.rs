@@ -404,7 +404,7 @@ mod tests {
         state.received();
         state.begin_request();
         assert_eq!((watch::look().idle, watch::look().active), (0, 1));
-        // It was to be looked at for its head, but has no deadline any more.
+        // The sweeper looks at the connection because of the head's deadline, which is over by now.
         assert_eq!(due(at(10)), [0]);
         state.looked_at();
         assert!(due(at(1_000)).is_empty());

@@ -157,7 +157,7 @@ impl<X: Front> Connection<X> {
                 Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
                 Poll::Pending => {
                     let state = self.front.state();
-                    // First: nobody loses a request over a connection that goes on elsewhere.
+                    // This comes first: if the connection is handed over while it is idle, no request is lost.
                     if self.io.is_idle()
                         && state.is_idle()
                         && !state.is_unwanted()
@@ -251,7 +251,7 @@ impl<X: Front> Connection<X> {
         };
         let sent = match sending.poll(cx, &mut self.io, self.front.state()) {
             Poll::Ready(sent) => sent,
-            // Its end is sent: bytes that arrive now belong to no request.
+            // The end of the request was sent. Bytes that arrive now belong to no request.
             Poll::Pending if sending.is_ended() => return Poll::Pending,
             Poll::Pending => loop {
                 if let Some(request) = self.io.request_state() {

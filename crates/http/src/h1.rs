@@ -114,7 +114,7 @@ impl<X: Front> Connection<X> {
         self.front.state().remember_waker(cx.waker());
         let mut budget = Budget::new();
         if let Stage::Reading = self.stage {
-            // Its client nearly always is why it was woken.
+            // Nearly always, the client's bytes have woken the connection.
             self.io.read_first();
         }
         loop {
@@ -179,7 +179,7 @@ impl<X: Front> Connection<X> {
         }
         let whole = match self.io.poll_head(cx, state) {
             Poll::Pending => {
-                // First: nobody loses a request over a connection that goes on elsewhere.
+                // This comes first: if the connection is handed over while it is idle, no request is lost.
                 if state.is_idle()
                     && !state.is_unwanted()
                     && let Some(to) = self.front.should_move()
@@ -264,7 +264,7 @@ impl<X: Front> Connection<X> {
             return Poll::Pending;
         };
         let (request, state) = (steps.request, steps.state.clone());
-        // Freed before the answer is sent, which may take long.
+        // The memory is freed before the answer is sent, because sending may take long.
         self.stage = Stage::Reading;
         self.send(cx, answer, request, state)
     }
@@ -296,7 +296,7 @@ impl<X: Front> Connection<X> {
                 self.stage = Stage::Sending(Box::new(sending));
                 Poll::Pending
             }
-            // Not the whole of it, which is large.
+            // Only this part is passed on, because `sending` is large.
             Poll::Ready(Ok(())) => Poll::Ready(self.after_sending(sending.completion)),
             Poll::Ready(Err(cut)) => Poll::Ready(Next::End(cut.ending())),
         }
@@ -317,8 +317,8 @@ impl<X: Front> Connection<X> {
             self.io.next_request();
             return Next::Part;
         }
-        // What the client sends meanwhile, or has sent and nobody has read, would turn the end into a reset, and the answer may be
-        // lost.
+        // Unread bytes of the client, from before or from now on, would turn the close into a reset, and the answer
+        // might be lost.
         Next::End(
             match may_be_followed || is_body_left || self.io.has_unread() {
                 true => Ending::Linger,

@@ -64,7 +64,7 @@ pub struct Connection<X: Front> {
     front: X,
     protocol: Protocol,
     io: Io,
-    /// What the connection holds of heads, and of bodies that were not read.
+    /// Memory of the connection: heads, and bodies that were not read.
     memory: Share,
     streams: Streams<X::Receipt>,
     closing: Option<Pin<Box<dyn Future<Output = ()>>>>,
@@ -267,7 +267,7 @@ impl<X: Front> Connection<X> {
         {
             client = self.front.client_of(head);
         }
-        // Its client may have reset it already: then it is not begun.
+        // If the client has already reset the stream, its request is not begun.
         if is_reset {
             self.protocol.count_reset(client);
             return self.protocol.remove(id);
@@ -411,8 +411,8 @@ impl<X: Front> Connection<X> {
         request.give_back();
     }
 
-    /// Tells the client that the connection takes no more requests (GOAWAY), in two steps (RFC 9113 §6.8): those that are on
-    /// their way are still served.
+    /// Tells the client that the connection takes no more requests (GOAWAY), in two steps (RFC 9113 §6.8): requests
+    /// that are on their way are still served.
     fn leave(&mut self, now: u64) {
         if self.leaving_since == 0 {
             self.protocol.say_leave();
@@ -437,7 +437,7 @@ impl<X: Front> Connection<X> {
             return Some(Ending::Abort);
         }
         if !self.may_read() {
-            // It is not read, so the client's silence says nothing.
+            // weir does not read from the connection now, so the client's silence says nothing.
             return None;
         }
         if now >= self.head_deadline() {
@@ -532,7 +532,7 @@ impl<X: Front> Future for Connection<X> {
 /// The task gets another turn once all others have had theirs, and the reactor has looked at its sockets: a task that only
 /// wakes itself may have many turns before a reactor that has something to do looks at them.
 fn another_turn(cx: &mut Context<'_>) {
-    // It says so when it is polled for the first time.
+    // `yield_now` asks for the next turn when it is polled for the first time.
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 

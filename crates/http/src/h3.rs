@@ -91,14 +91,14 @@ pub struct Connection<X: Front> {
     /// When something last came, and when the client was last asked whether it is there.
     heard_at: u64,
     pinged_at: u64,
-    /// What the client may send of bodies that were not read, beyond what each client may send.
+    /// How many bytes of unread bodies the client may send in addition to what each client may send.
     unread: Share,
 }
 
 /// How a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// It has ended; whether the client has closed it without an error.
+    /// The connection has ended; whether the client has closed it without an error.
     Closed(bool),
     /// The client is told this.
     Told(Wrong),
@@ -146,7 +146,8 @@ impl<X: Front> Connection<X> {
             self.quic.shrink();
         }
         if self.streams.slots.end_turn() {
-            // After all others have had theirs, and the reactor has looked at its sockets. It says so when it is polled first.
+            // The task gets its next turn after all other tasks, and after the reactor has looked at its sockets.
+            // `yield_now` asks for that when it is polled first.
             let _ = pin!(tokio::task::yield_now()).poll(cx);
         }
         Poll::Pending
@@ -191,7 +192,7 @@ impl<X: Front> Connection<X> {
                 self.control_out.flush(self.quic.proto(), control);
             }
             if !has_news && !is_long {
-                // What was sent since the last drive.
+                // Sends the bytes that were written since the last drive.
                 let waker = self.streams.slots.connection_waker();
                 if self.quic.drive(&mut Context::from_waker(&waker)) {
                     break;
@@ -251,7 +252,7 @@ impl<X: Front> Connection<X> {
         u64::from(self.limits.head) + u64::from(self.limits.fields) * FIELD
     }
 
-    /// Does what QUIC has said.
+    /// Handles the events of QUIC.
     fn events(&mut self, now: u64, requests: &mut u32) -> Result<(), Ending> {
         while let Some(event) = self.quic.next_event() {
             match event {
@@ -326,7 +327,7 @@ impl<X: Front> Connection<X> {
             for event in events.drain(..) {
                 match event {
                     control::Event::Priority(id, priority) => {
-                        // One that would come much later is not remembered.
+                        // The priority of a stream that may come much later is not remembered.
                         self.streams.set_priority(id, priority, self.quic.proto());
                     }
                     control::Event::Small => self.count(Kind::Small),
@@ -373,7 +374,7 @@ impl<X: Front> Connection<X> {
 
     fn count(&mut self, kind: Kind) {
         let kind = match kind {
-            // Until what runs is over, it still may reset what it has begun.
+            // While requests run, the client may still reset them.
             Kind::Reset if self.is_calmed => Kind::Small,
             kind => kind,
         };
@@ -491,7 +492,7 @@ impl<X: Front> Connection<X> {
         let expect = head.fields.get(Name::Expect).unwrap_or_default();
         stream.awaits_consent = has_body && expect.eq_ignore_ascii_case(b"100-continue");
         stream.is_head = head.method == Method::HEAD;
-        // A frame that came before says it better.
+        // An earlier PRIORITY_UPDATE frame overrides the header.
         if stream.priority == Priority::default()
             && let Some(field) = head.fields.get(Name::Priority)
         {
@@ -598,8 +599,8 @@ impl<X: Front> Connection<X> {
         stream.finish(self.quic.proto(), is_sent).give_back();
     }
 
-    /// Tells the client that the connection takes no more requests (GOAWAY), in two steps (RFC 9114 §5.2): those that are on
-    /// their way are still served.
+    /// Tells the client that the connection takes no more requests (GOAWAY), in two steps (RFC 9114 §5.2): requests
+    /// that are on their way are still served.
     fn leave(&mut self, now: u64) {
         if self.leaving_since == 0 {
             self.leaving_since = now;
@@ -658,10 +659,10 @@ impl<X: Front> Connection<X> {
             && state.phase() == Phase::Head
             && state.is_over(is_draining, now)
         {
-            // Parts of heads, and others need the place.
+            // The connection has only parts of heads, and others need its place.
             return Some(Ending::Told(bye));
         } else if now >= self.ping_deadline() {
-            // If it does not answer, QUIC gives it up after its own time.
+            // If the client does not answer, QUIC closes the connection after its own timeout.
             self.pinged_at = now;
             self.quic.proto().ping();
         }
@@ -752,12 +753,12 @@ const TURN_ROUNDS: usize = 16;
 /// Frames with parts of answers that QUIC gets before it sends them.
 const FRAMES_AT_ONCE: usize = 8;
 
-/// What a client may send of all bodies before they are read, if there is no memory for more, bytes.
+/// How many bytes of all bodies a client may send before they are read, if there is no memory for more.
 pub const FIRST_WINDOW: u64 = 64 * 1024;
 
-/// What the heads that have not come whole may have together, in largest heads.
+/// Maximum memory of all incomplete heads together, in multiples of the largest head.
 const MOST_PARTIAL: u64 = 4;
 
-/// What QUIC gets beyond the congestion window, bytes, and what it may keep at most until clients have it.
+/// How many bytes QUIC gets beyond the congestion window, and how many it may keep at most until clients have them.
 const AHEAD: u64 = 64 * 1024;
 const MOST_UNACKED: u64 = 8 * 1024 * 1024;

@@ -21,9 +21,9 @@ pub struct Handshake<X> {
     front: X,
     /// `None` once it is over.
     socket: Option<Socket>,
-    /// It waits for a certificate on demand, which has a limit of its own.
+    /// The handshake waits for a certificate on demand, which has a limit of its own.
     waits: bool,
-    /// It has waited for one.
+    /// The handshake has waited for a certificate.
     has_waited: bool,
     /// The end of a connection after an error.
     closing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -72,7 +72,7 @@ impl<X: Handshakes<Socket>> Handshake<X> {
         match shaken {
             // The manager finishes orders that it has begun, also for clients of a gateway that drains. The deadline still applies.
             Poll::Pending if self.has_waited && !state.is_unwanted() => Poll::Pending,
-            // One that is closed for others, or because the gateway ends.
+            // The handshake is given up to make room for other connections, or because the gateway ends.
             Poll::Pending if state.is_over(self.front.is_draining(), now) => Poll::Ready(()),
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) => {
@@ -147,6 +147,6 @@ impl<X: Handshakes<Socket>> Future for Handshake<X> {
     }
 }
 
-/// What a client reads that sends HTTP to a port for https.
+/// The answer to a client that sends HTTP to a port for https.
 const USE_HTTPS: &str =
     "This port speaks HTTPS, but the request came as plain HTTP: use https:// in the address.\n";

@@ -100,7 +100,7 @@ pub trait Receipt: Unpin {
     /// So many more bytes of the body are being sent.
     fn count(&mut self, bytes: u64);
 
-    /// What the script has written to its standard error since the last call, for carriers that pass that on.
+    /// The script's standard error since the last call, for carriers that pass it on.
     fn stderr(&mut self) -> Option<Vec<u8>> {
         None
     }
@@ -132,7 +132,8 @@ pub trait Front: Unpin {
     /// The connection's phase and deadlines.
     fn state(&self) -> &ConnState;
 
-    /// Whose request this is, if a proxy that is trusted says it, as [`RequestState::client`]. For heads that are not begun.
+    /// The client that has sent the request, if a trusted proxy names it, as [`RequestState::client`]. For heads whose
+    /// requests are not begun.
     fn client_of(&self, _head: &Head) -> u64 {
         0
     }

@@ -90,7 +90,7 @@ thread_local! {
 }
 
 impl RequestBody {
-    /// Of a request without a body.
+    /// The body of a request without a body.
     pub fn none() -> RequestBody {
         RequestBody {
             state: None,
@@ -303,7 +303,7 @@ impl RequestState {
 /// How many bytes of interim answers may wait for a client that does not read.
 pub(crate) const MAX_INTERIM: usize = 128 * 1024;
 
-/// What an interim answer has besides its fields, bytes.
+/// Size of an interim answer in addition to its fields, bytes.
 const INTERIM_LINE: usize = 64;
 
 #[cfg(test)]
@@ -342,7 +342,7 @@ mod tests {
         assert!(!state.is_client_watched() && state.take_interim().is_empty());
         let mut body = RequestBody::new(&state, None);
         assert!(body.poll_data().is_pending() && state.is_body_wanted());
-        // A client that does not read makes none of them wait without a limit.
+        // If the client does not read, only a limited number of interim answers wait.
         (0..3).for_each(|_| state.send_interim(interim(MAX_INTERIM / 2)));
         assert_eq!(state.take_interim().len(), 1);
     }

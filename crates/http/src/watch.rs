@@ -14,7 +14,7 @@ thread_local! {
     static LOOKS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     /// Connections that have no request.
     static IDLE: Cell<usize> = const { Cell::new(0) };
-    /// Those of them that have had a request since the last sweep.
+    /// Idle connections that have had a request since the last sweep.
     static RECENT: Cell<usize> = const { Cell::new(0) };
     static OPEN: Cell<usize> = const { Cell::new(0) };
     /// Counts sweeps.
@@ -26,9 +26,9 @@ thread_local! {
 pub struct Counts {
     /// All connections.
     pub open: usize,
-    /// Those without a request.
+    /// Connections without a request.
     pub idle: usize,
-    /// Those that have a request or have had one since the last sweep.
+    /// Connections that have a request or have had one since the last sweep.
     pub active: usize,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn became_idle() -> u32 {
     SWEEP.get()
 }
 
-/// It is not idle any more, or closed. It had become idle after the sweep of this number.
+/// A connection is not idle any more, or closed. It had become idle after the sweep of this number.
 pub(crate) fn is_not_idle(idle_sweep: u32) {
     IDLE.set(IDLE.get().saturating_sub(1));
     if idle_sweep == SWEEP.get() {

@@ -16,7 +16,7 @@ use super::Socket;
 /// that this has to be awaited ([`linger`]).
 pub fn close(mut socket: Socket) -> Option<impl Future<Output = ()>> {
     let fd = socket.as_fd();
-    // The peer of a unix socket keeps what it was sent, whatever it sends.
+    // The peer of a unix socket keeps the bytes that it was sent, even if it sends more itself.
     let is_on_its_way =
         || !socket.is_unix() && weir_sys::socket::unsent(fd).is_ok_and(|left| left > 0);
     if weir_sys::socket::has_bytes(fd) || is_on_its_way() {
@@ -34,7 +34,7 @@ pub async fn linger(mut socket: Socket) {
     if socket.shutdown().await.is_err() {
         return;
     }
-    // Nobody needs the meaning of what comes now, and after a failed handshake of TLS it has none.
+    // The bytes that arrive now are discarded. After a failed TLS handshake they have no meaning.
     let mut socket = socket.without_tls();
     let drain = async {
         let mut sink = [0; 4096];

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_was_in_memory_a_moment_ago_is_not_looked_up_again() {
-        // Of a socket, no byte is ever in the page cache.
+        // The page cache never has bytes of a socket.
         let (socket, _peer) = UnixStream::pair().unwrap();
         let file = OpenFile::new(socket.into(), 10);
         assert!(!file.is_cached(0, 10));

@@ -280,7 +280,7 @@ impl AsyncWrite for Socket {
         if let Socket::Tls(tls) = &mut *self {
             return tls.poll_write(cx, &[IoSlice::new(bytes)]);
         }
-        // Nearly always the kernel takes bytes at once: then there is no need to ask whether it does.
+        // Nearly always the kernel takes bytes at once, so weir does not ask first.
         match weir_sys::socket::send(self.as_fd(), bytes) {
             Err(error) if is_to_be_tried_again(&error) => {}
             sent => return Poll::Ready(sent),

@@ -21,7 +21,7 @@ impl<T> Spare<T> {
         self.list.borrow_mut().pop()
     }
 
-    /// One of those that fit.
+    /// Takes an object that fits.
     pub fn take_if(&self, fits: impl Fn(&T) -> bool) -> Option<T> {
         let mut list = self.list.borrow_mut();
         let at = list.iter().position(fits)?;

@@ -25,7 +25,7 @@ pub struct TlsSocket {
 }
 
 thread_local! {
-    /// What was read from a socket and not processed.
+    /// Bytes that were read from a socket and not processed yet.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
     /// The part of a file that is to be encrypted.
     static PLAIN: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into());
@@ -53,7 +53,8 @@ impl TlsSocket {
         (self.inner, self.session)
     }
 
-    /// Tells the client of a handshake that waits for a certificate that there is none, if the kernel takes it at once.
+    /// Tells the client of a handshake that waits for a certificate that there is none, if the kernel takes the alert
+    /// at once.
     pub(crate) fn refuse(&mut self, cx: &mut Context<'_>) {
         self.session.refuse();
         let _ = self.poll_send(cx);
@@ -69,12 +70,12 @@ impl TlsSocket {
                     false => Ok(false),
                 });
                 match gone_on {
-                    // It may be paused again, and wait for something else.
+                    // The handshake may pause again, and wait for something else.
                     Ok(true) => {
                         let _ = self.poll_send(cx)?;
                         continue;
                     }
-                    // A client that leaves is noticed.
+                    // weir notices a client that leaves.
                     Ok(false) => {}
                     Err(broken) => return Poll::Ready(Err(self.broken(cx, broken))),
                 }
@@ -84,7 +85,7 @@ impl TlsSocket {
                 Received::End => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             }
         }
-        // What is left of it, such as tickets, goes with the first answer if the socket is full.
+        // The rest of the handshake, such as tickets, is sent with the first answer if the socket is full.
         let _ = self.poll_send(cx)?;
         Poll::Ready(Ok(()))
     }
@@ -137,7 +138,7 @@ impl TlsSocket {
         });
         let received = match received {
             Poll::Pending => {
-                // What the handshake has to say; its waker is the same.
+                // The handshake may have bytes to send. Its waker is the same.
                 let _ = self.poll_send(cx)?;
                 return Poll::Pending;
             }
@@ -170,7 +171,7 @@ impl TlsSocket {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready!(self.inner.poll_write_ready(cx))?;
-                    // The kernel says by this call, and not by another, that the socket is full.
+                    // Only this call tells whether the socket is full.
                     match self.session.send(&mut Watched(&mut self.inner)) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         sent => drop(sent?),
@@ -198,7 +199,7 @@ impl TlsSocket {
             if !self.session.wants_to_send() {
                 return Poll::Ready(Ok(0));
             }
-            // There is no space until something is sent.
+            // There is no space until some bytes are sent.
             ready!(self.poll_send(cx))?;
         }
     }
@@ -243,7 +244,7 @@ impl TlsSocket {
     }
 }
 
-/// Tells the client of a connection that no reactor watches that it ends, if the kernel takes it at once.
+/// Tells the client of a connection without a reactor that the connection ends, if the kernel takes the alert at once.
 pub fn say_end(socket: BorrowedFd<'_>, session: &mut Session) {
     session.end();
     let _ = session.send(&mut Unwatched(socket));

@@ -135,7 +135,7 @@ struct Session {
 }
 
 enum State {
-    /// The first message of the client has not come whole.
+    /// The first message of the client is not complete yet.
     Hello {
         params: Vec<u8>,
         bytes: Vec<u8>,

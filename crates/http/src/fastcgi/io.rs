@@ -384,7 +384,7 @@ impl Current {
     /// Gives a part of the body to the steps.
     fn push(&mut self, bytes: &[u8]) {
         if self.is_whole {
-            // Beyond the announced length: PHP would not read it either.
+            // These bytes are beyond the announced length. PHP would not read them either.
             return;
         }
         let wanted = match &mut self.length {

@@ -27,7 +27,7 @@ pub(super) fn described(params: Pairs, role: Role) -> (Request, Length) {
         }
     }
     let length = match (found.length(), role) {
-        // An authorizer gets no body (FastCGI 1.0 §6.3). One that is announced counts, as in PHP-FPM.
+        // An authorizer gets no body (FastCGI 1.0 §6.3). But an announced body counts, as in PHP-FPM.
         (Length::Unknown { .. }, Role::Authorizer) => Length::Announced(0),
         (length, _) => length,
     };
@@ -39,7 +39,7 @@ pub(super) fn described(params: Pairs, role: Role) -> (Request, Length) {
         Length::Unknown { .. } => RequestBody::new(&state, None),
     };
     let head = Box::new(Head {
-        // An invalid method counts as one that may change something, so the request is not run twice.
+        // weir assumes that an invalid method may change something, so the request does not run twice.
         method: Method::from_bytes(found.method).unwrap_or_else(|_| no_method()),
         target: found.target(),
         version: match found.protocol {

@@ -23,7 +23,7 @@ use weir_net::{FilePart, OpenFile};
 use super::*;
 use crate::{Answer, Body, ConnState, Fields, Part, Stream, Timeouts, Truncated};
 
-/// What a gateway would do, and what it was told.
+/// The test's gateway: what it answers, and what the carrier told it.
 #[derive(Default)]
 struct Shared {
     /// The bodies of the next answers; without one there is no answer.
@@ -166,7 +166,7 @@ fn request() -> Vec<u8> {
     bytes
 }
 
-/// What comes until END_REQUEST, or until the connection ends. Also whether END_REQUEST has come.
+/// The bytes until END_REQUEST, or until the connection ends, and whether END_REQUEST has come.
 async fn answer(web_server: &mut UnixStream) -> (Vec<u8>, bool) {
     let (mut decoder, mut stdout) = (ResponseDecoder::new(1), Vec::new());
     let mut buffer = vec![0; 10_000];
@@ -251,7 +251,7 @@ fn a_request_that_is_aborted_is_dropped_and_ended() {
 fn a_connection_moves_between_two_requests() {
     let body = Body::Bytes("body".into());
     talk([body], |mut web_server, shared| async move {
-        // A request of which a part has come keeps it where it is.
+        // A connection with a part of a request is not handed over.
         let (begin, rest) = (request()[..10].to_vec(), request()[10..].to_vec());
         web_server.write_all(&begin).await.unwrap();
         tokio::task::yield_now().await;

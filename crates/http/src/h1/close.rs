@@ -28,7 +28,7 @@ pub(super) enum Ending {
     Refused(Refused),
     /// The same, and they are those of a TLS connection.
     Tls,
-    /// They begin a connection of HTTP/2, which the listener takes.
+    /// The bytes begin a connection of HTTP/2, which the listener accepts.
     Http2,
     /// The client's stream continues as a tunnel. With the bytes that were already read from it.
     Tunnel(Tunnel, Vec<u8>),
@@ -51,7 +51,7 @@ type Closing = Pin<Box<dyn Future<Output = ()>>>;
 /// Closes the connection. `None`: that is done.
 pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Option<Closing> {
     let refused = match ending {
-        // Another carrier serves it: see `Connection::end`.
+        // The carrier of HTTP/2 takes the connection: see `Connection::end`.
         Ending::Http2 => return None,
         Ending::Clean => return Some(Box::pin(weir_net::close(socket)?)),
         Ending::Abort => {

@@ -177,7 +177,7 @@ impl<R: Receipt> Sending<R> {
                             _ => Cut::Stuck,
                         }));
                     }
-                    // While a worker works for it, the client is watched.
+                    // While a worker makes the answer, weir watches whether the client leaves.
                     let is_worked_for =
                         self.parts.end().is_none() && self.request().is_client_watched();
                     return match is_worked_for && io.client_left(cx) {
@@ -226,7 +226,7 @@ impl<R: Receipt> Sending<R> {
     /// Prepares a part for being written.
     fn put(&mut self, part: Part, out: &mut Vec<u8>) {
         let Ok((before, behind)) = self.encoder.frame(part.len()) else {
-            // Parts were cut to the length that the encoder knows.
+            // The parts were already cut to the length that the encoder knows.
             return;
         };
         out.extend_from_slice(before.as_bytes());

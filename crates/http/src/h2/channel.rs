@@ -8,16 +8,16 @@ pub(super) struct Channel {
     pub(super) id: u32,
     /// Where the carrier has it; [`NO_SLOT`]: nowhere yet.
     pub(super) slot: u32,
-    /// What weir may send.
+    /// How many bytes weir may send.
     pub(super) send_window: i64,
-    /// What the client may send, and how much more because it may not know that yet.
+    /// How many bytes the client may send, and how many more because it may not know of a change yet.
     pub(super) window: i64,
     pub(super) tolerance: i64,
     /// Received bytes of the body that were not taken yet.
     pub(super) body: Vec<u8>,
     /// Bytes that are missing of a body whose length is known.
     pub(super) missing: Option<u64>,
-    /// Whose it is, if a proxy has said that; 0: the connection's.
+    /// The client that has sent the request, if a proxy names it; 0: the connection's client.
     pub(super) client: u64,
     /// Memory of its head, bytes.
     pub(super) head: usize,

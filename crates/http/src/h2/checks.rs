@@ -44,7 +44,7 @@ pub fn hpack(blocks: &[&[u8]]) {
 /// The target of a request and the length of its body, or the status with which it is refused.
 type Asked = Result<(Vec<u8>, Option<u64>), u16>;
 
-/// What has come on a connection.
+/// The events of a connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Heard {
     requests: Vec<(u32, Asked)>,
@@ -104,7 +104,7 @@ fn heard(bytes: &[u8], cuts: &[usize]) -> Heard {
             }
         }
         heard.bodies.push((id, body, has_ended));
-        // An answer with a body, in as much room as there is.
+        // An answer whose body fills the window.
         let room = protocol.room(id).min(MAX_FRAME);
         protocol.send_data(id, Bytes::from(vec![0; room]), true);
         protocol.remove(id);
@@ -116,7 +116,7 @@ fn heard(bytes: &[u8], cuts: &[usize]) -> Heard {
     heard
 }
 
-/// Whole frames but WINDOW_UPDATE: when a window is opened depends on the pieces.
+/// All frames except WINDOW_UPDATE, because the pieces decide when a window is opened.
 fn without_windows(mut out: &[u8]) -> Vec<u8> {
     let mut said = Vec::new();
     while !out.is_empty() {

@@ -25,7 +25,7 @@ impl FrameHead {
         self.flags & flag != 0
     }
 
-    /// What it looks like.
+    /// The bytes of the frame's head.
     pub(super) fn bytes(&self) -> [u8; HEAD] {
         let [_, a, b, c] = (self.length as u32).to_be_bytes();
         let [d, e, f, g] = self.stream.to_be_bytes();

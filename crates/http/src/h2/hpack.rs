@@ -115,7 +115,7 @@ impl Decoder {
     fn insert(&mut self, entry: Entry) {
         let size = entry.text.len() + FIELD;
         self.make_room(size);
-        // One that is larger than the table empties it, and that is no error.
+        // An entry that is larger than the table empties the table. This is no error.
         if size <= self.most {
             self.size += size;
             self.entries.push_front(entry);
@@ -202,7 +202,7 @@ const fn is_same(name: &[u8], lower: &[u8]) -> bool {
 /// The size of the dynamic table, which weir does not change (RFC 9113 §6.5.2).
 const TABLE: usize = 4096;
 
-/// What a field counts besides its name and value, bytes.
+/// Size of a field in addition to its name and value, bytes.
 pub(super) const FIELD: usize = 32;
 
 /// The index of `:status`.
@@ -310,7 +310,7 @@ mod tests {
         decoder.decode(&long("b", 1100), |_, _| ()).unwrap();
         assert!(has(&mut decoder, 62) && !has(&mut decoder, 64));
         assert_eq!((decoder.size, decoder.entries.len()), (1133, 1));
-        // One that does not fit empties it.
+        // An entry that does not fit empties the table.
         decoder.decode(&long("c", 5000), |_, _| ()).unwrap();
         assert_eq!((decoder.size, decoder.entries.len()), (0, 0));
         decoder.decode(&long("d", 100), |_, _| ()).unwrap();

@@ -226,7 +226,7 @@ impl Protocol {
 
     fn begin(&mut self, id: u32, memory: usize, is_whole: bool, missing: Option<u64>) {
         let window = self.limits.stream_window;
-        // Until it has acknowledged the settings, the client may go by the usual window.
+        // Until the client has acknowledged the settings, it may use the default window.
         let tolerance = match self.is_settled {
             true => 0,
             false => FIRST_WINDOW.saturating_sub(window),
@@ -287,7 +287,7 @@ impl Protocol {
     }
 
     fn priority(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Wrong> {
-        // RFC 9113 gives it no meaning, but a size.
+        // In RFC 9113 the frame has no meaning, but a fixed size.
         let code = match payload.first_chunk::<5>() {
             Some(priority) if payload.len() == 5 && parent(priority) != head.stream => {
                 return Ok(());
@@ -317,7 +317,7 @@ impl Protocol {
         };
         self.count_reset_at(at);
         let channel = &mut self.channels[at];
-        // What is sent, but not with the client, is left to it.
+        // A complete answer is still sent, even if the client does not have all of it yet.
         if channel.is_open() {
             self.open -= 1;
             channel.is_reset = true;
@@ -349,7 +349,8 @@ impl Protocol {
                 MAX_FRAME_SIZE if !(MAX_FRAME as u32..1 << 24).contains(&value) => {
                     return Err(wrong(PROTOCOL_ERROR));
                 }
-                // weir pushes nothing, sends no longer frames and no larger heads than every client takes.
+                // The other settings do not matter: weir pushes nothing, and its frames and heads are never longer than
+                // the defaults allow.
                 _ => {}
             }
         }

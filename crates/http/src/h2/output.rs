@@ -151,7 +151,7 @@ mod tests {
         (Socket::watch(ours.into(), false).unwrap(), theirs)
     }
 
-    /// What has come.
+    /// The bytes that have arrived.
     fn received(theirs: &mut UnixStream) -> Vec<u8> {
         let mut all = Vec::new();
         let end = theirs.read_to_end(&mut all).unwrap_err();
@@ -228,7 +228,8 @@ mod tests {
             let mut number = 0_u32;
             let mut stops = 0;
             while stops < 50 {
-                // Of all sizes: those that are put together, those that are not copied, and what comes behind such a one.
+                // Pieces of all sizes: small ones that are put together, large ones that are not copied, and pieces
+                // after a large one.
                 number = number.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
                 let size = number as usize % (2 * RECORD);
                 let bytes: Vec<u8> = (0..size).map(|at| (at as u32 ^ number) as u8).collect();

@@ -51,7 +51,7 @@ pub(super) struct Arrived {
 pub(super) enum Came {
     /// Bytes of it.
     Data(Vec<u8>),
-    /// Its end.
+    /// The end of the body.
     End,
     /// Nothing now.
     Nothing,
@@ -85,7 +85,7 @@ pub(super) struct Protocol {
     pub(super) counter: Counter,
     /// The resets of clients of a proxy.
     pub(super) clients: Clients,
-    /// What the client did too often. Then nothing more is read.
+    /// What the client did too often. After that nothing more is read.
     pub(super) exceeded: Option<Kind>,
     /// The client has reset too much, and was told so.
     is_calmed: bool,
@@ -103,7 +103,7 @@ pub(super) struct Protocol {
     pub(super) heads: usize,
     /// The client has acknowledged weir's settings.
     pub(super) is_settled: bool,
-    /// What weir may send of all bodies, and of each at first.
+    /// How many bytes of all bodies weir may send, and of each body at first.
     pub(super) send_window: i64,
     pub(super) first_window: i64,
     /// The next head says that it uses no dynamic table.
@@ -118,7 +118,7 @@ pub(super) struct Protocol {
     pub(super) priorities: Vec<(u32, Priority)>,
     /// When something last came.
     pub(super) received_at: u64,
-    /// When the head or frame began that has not come whole.
+    /// When the incomplete head or frame began.
     incomplete_since: u64,
 }
 
@@ -172,7 +172,7 @@ impl Protocol {
             incomplete_since: now,
             limits,
         };
-        // A client that keeps to this never has a head refused because of its size.
+        // A client that obeys this limit never has a head refused because of its size.
         let list = u32::try_from(protocol.most()).unwrap_or(u32::MAX);
         let settings = [
             (MAX_CONCURRENT_STREAMS, limits.streams),
@@ -280,7 +280,7 @@ impl Protocol {
         if head.length > MAX_FRAME {
             return Err(wrong(FRAME_SIZE_ERROR));
         }
-        // Frames behind the last request belong to this turn: they may reset it, and then it is not begun.
+        // Frames after the last request belong to this turn. They may reset that request, which then is not begun.
         let is_request = head.kind == HEADERS && self.partial.is_none();
         let is_enough = self.frames == 0 || (self.requests == 0 && is_request);
         if is_enough || self.exceeded.is_some() {
@@ -491,7 +491,7 @@ impl Protocol {
         }
     }
 
-    /// As [`Self::reset`], where the stream is.
+    /// As [`Self::reset`], for the stream at this place.
     pub(super) fn fail(&mut self, at: usize, code: u32) {
         let channel = &mut self.channels[at];
         let id = channel.id;
@@ -538,7 +538,7 @@ impl Protocol {
         }
     }
 
-    /// Says whose a stream is.
+    /// Sets the client of a stream.
     pub(super) fn set_client(&mut self, id: u32, client: u64) {
         if let Some(channel) = self.channel(id) {
             channel.client = client;
@@ -568,7 +568,7 @@ impl Protocol {
 
     pub(super) fn count(&mut self, kind: Kind) {
         let kind = match kind {
-            // Until what runs is over, it still may reset what it has begun.
+            // While requests run, the client may still reset them.
             Kind::Reset if self.is_calmed => Kind::Small,
             kind => kind,
         };
@@ -582,14 +582,14 @@ impl Protocol {
         put(self.out.bytes(), PING, 0, 0, b"are you?");
     }
 
-    /// Tells the client that the connection takes no more requests, in two steps (RFC 9113 §6.8): those that are on their way are
-    /// still served. The answer to the PING shows that they have come.
+    /// Tells the client that the connection takes no more requests, in two steps (RFC 9113 §6.8): requests that are on
+    /// their way are still served. The answer to the PING shows that they have arrived.
     pub(super) fn say_leave(&mut self) {
         put_goaway(self.out.bytes(), MOST_WINDOW, NO_ERROR);
         put(self.out.bytes(), PING, 0, 0, LEAVE);
     }
 
-    /// Tells the client which of its requests was the last that is served, and why.
+    /// Tells the client which of its requests is the last one that is served, and why.
     pub(super) fn say_last(&mut self, code: u32) {
         self.last_served = self.last.min(self.last_served);
         put_goaway(self.out.bytes(), self.last_served, code);

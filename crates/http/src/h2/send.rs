@@ -17,7 +17,7 @@ use crate::{
 /// An answer whose head was sent.
 pub(super) struct Sending<R> {
     body: Outgoing<R>,
-    /// Its end was sent.
+    /// The end of the answer was sent.
     is_over: bool,
     /// When the client is given up that allows no more bytes.
     stuck_by: u64,

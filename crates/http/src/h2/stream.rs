@@ -46,13 +46,13 @@ pub(super) enum Stage<R> {
 /// What a stream does after it was polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Polled {
-    /// It waits.
+    /// The stream waits.
     Waits,
-    /// It has something to send.
+    /// The stream has something to send.
     Sends,
     /// All of its answer was sent.
     Over,
-    /// It is closed.
+    /// The stream is closed.
     Closed,
 }
 

@@ -12,7 +12,7 @@ use crate::{
 /// The streams of a connection.
 pub(super) struct Streams<R> {
     pub(super) slots: Slots<Stream<R>>,
-    /// Those of whose answers nothing more is to be sent.
+    /// Streams whose answers have nothing more to send.
     over: Vec<u32>,
 }
 

@@ -83,7 +83,7 @@ fn bodies_that_nobody_reads_have_one_limit_for_all_connections() {
             tasks.push(spawn_local(connection));
             spawn_local(upload(theirs));
         }
-        // Everything goes on until all wait: the windows alone would allow 6 MB.
+        // This runs until all connections wait. Without the limit, the windows would allow 6 MB.
         let (mut held, mut same) = (0, 0);
         while same < 1000 || bodies.borrow().len() < CLIENTS as usize {
             tokio::task::yield_now().await;

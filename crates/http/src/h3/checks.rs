@@ -38,7 +38,7 @@ pub fn qpack(block: &[u8]) {
     }
 }
 
-/// What has come on a stream of requests.
+/// The parts of a request's stream that have arrived.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Message {
     head: Option<Vec<u8>>,
@@ -57,7 +57,7 @@ pub fn request(bytes: &[u8], cuts: &[usize], most: u64) {
     assert_eq!(cut.failed, whole.failed);
     match whole.failed {
         None => assert_eq!(cut, whole),
-        // How much of the body comes before what is wrong depends on the pieces.
+        // The pieces decide how much of the body comes before the error.
         Some(_) => {
             let (longer, shorter) = match cut.body.len() < whole.body.len() {
                 true => (whole, cut),
@@ -85,7 +85,7 @@ fn message(bytes: &[u8], cuts: &[usize], most: u64) -> Message {
                     assert!(block.len() as u64 <= most);
                     let read = head::read(&block, &limits);
                     message.head = Some(block);
-                    // As the connection does with a head.
+                    // The connection handles a head in the same way.
                     let wrong = |_| Failed::Stream(super::MESSAGE_ERROR);
                     declared = read?.map_err(wrong)?.1;
                     receiving.declare(declared);

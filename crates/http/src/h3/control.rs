@@ -10,7 +10,7 @@ use super::frames::{
 };
 use crate::{Priority, multiplex::literals::integer};
 
-/// What all of these streams of a connection have said.
+/// The state of all control streams of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Controls {
     has_control: bool,
@@ -27,7 +27,7 @@ pub(super) struct Controls {
 /// One of these streams.
 #[derive(Debug)]
 pub(super) enum OneWay {
-    /// Its kind has not come whole.
+    /// The stream's kind has not arrived completely.
     New(Vec<u8>),
     Control {
         frames: Frames,
@@ -41,7 +41,7 @@ pub(super) enum OneWay {
     Unknown,
 }
 
-/// What a client has said.
+/// A message of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
     /// A stream of requests has another priority.
@@ -249,7 +249,7 @@ impl Controls {
             }
             seen.push(key);
             match key {
-                // Those of HTTP/2 (RFC 9114 §7.2.4.1).
+                // The settings of HTTP/2 are forbidden (RFC 9114 §7.2.4.1).
                 0x00 | 0x02..=0x05 => return Err(wrong("a setting of HTTP/2")),
                 MAX_FIELD_SECTION_SIZE => self.max_head = Some(value),
                 _ => {}
@@ -318,7 +318,7 @@ mod tests {
     fn read(streams: &[&[u8]]) -> Result<Vec<Event>, u64> {
         let (mut controls, mut events) = (Controls::default(), Vec::new());
         for bytes in streams {
-            // One byte after the other, as they might come.
+            // The bytes arrive one after the other.
             let mut stream = OneWay::new();
             for byte in *bytes {
                 let byte = Bytes::copy_from_slice(&[*byte]);

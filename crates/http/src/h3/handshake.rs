@@ -21,7 +21,7 @@ pub struct Handshake<X> {
 }
 
 impl<X: Handshakes<quic::Connection>> Handshake<X> {
-    /// Of `quic`, which was accepted.
+    /// The handshake of `quic`, which was accepted.
     pub fn new(front: X, quic: quic::Connection) -> Self {
         Handshake {
             front,
@@ -46,7 +46,7 @@ impl<X: Handshakes<quic::Connection>> Handshake<X> {
         while let Some(event) = quic.next_event() {
             match event {
                 Event::Connected => {
-                    // What has come behind is for the carrier.
+                    // Bytes after the handshake are for the carrier.
                     if let Some(quic) = self.quic.take() {
                         self.front.shaken(quic);
                     }
@@ -60,7 +60,7 @@ impl<X: Handshakes<quic::Connection>> Handshake<X> {
             }
         }
         match state.is_over(self.front.is_draining(), now) {
-            // One that is closed for others, or because the gateway ends.
+            // The handshake is given up to make room for other connections, or because the gateway ends.
             true => Poll::Ready(()),
             false => Poll::Pending,
         }

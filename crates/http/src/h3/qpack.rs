@@ -20,7 +20,7 @@ pub(super) fn decode(
     if integer(bytes, 8)? != 0 {
         return Err(Malformed);
     }
-    // So the base must not be before it (RFC 9204 §4.5.1.2).
+    // So the base must not be negative (RFC 9204 §4.5.1.2).
     if bytes.first().is_some_and(|base| base & NEGATIVE != 0) {
         return Err(Malformed);
     }
@@ -62,7 +62,7 @@ fn text_or_begin<'r, 'b: 'r>(
 
 /// Begins a head.
 pub(super) fn begin(out: &mut Vec<u8>) {
-    // Neither entries of a dynamic table nor a base.
+    // The head needs no entries of a dynamic table, and no base.
     out.extend_from_slice(&[0, 0]);
 }
 
@@ -103,7 +103,7 @@ fn known() -> &'static HashMap<&'static [u8], Vec<u8>> {
 /// The sign of a base.
 const NEGATIVE: u8 = 0x80;
 
-/// What a field counts besides its name and value, bytes.
+/// Size of a field in addition to its name and value, bytes.
 pub(super) const FIELD: u64 = 32;
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
             "0100",
             // A base before the first entry.
             "0080 c1",
-            // The dynamic table, and entries that are not there.
+            // Entries of a dynamic table, and entries that do not exist.
             "0000 80",
             "0000 10",
             "0000 00",

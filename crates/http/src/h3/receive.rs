@@ -24,7 +24,7 @@ pub(super) struct Receiving {
     pending: Bytes,
     /// The received part of a head.
     head: Vec<u8>,
-    /// It is larger than allowed. It is read until its beginning tells why.
+    /// The head is larger than allowed. It is read until its beginning tells why.
     is_too_large: bool,
     /// The length that the head says.
     declared: Option<u64>,
@@ -43,7 +43,7 @@ enum Part {
     Behind,
 }
 
-/// What has come.
+/// The next part of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Got {
     /// The head of the request, encoded.
@@ -95,7 +95,7 @@ impl Receiving {
         self.is_over
     }
 
-    /// Bytes of a head that has not come whole.
+    /// Bytes of an incomplete head.
     pub(super) fn partial_head(&self) -> usize {
         self.head.len()
     }
@@ -135,7 +135,7 @@ impl Receiving {
         }
     }
 
-    /// What is next in the pending bytes; `None`: all of them are used.
+    /// The next part in the pending bytes; `None`: all of them are used.
     fn next(&mut self, most: u64) -> Result<Option<Got>, Failed> {
         while !self.pending.is_empty() {
             if let Some(got) = self.take(most)? {
@@ -293,7 +293,7 @@ impl Receiving {
         if !self.is_over {
             self.is_over = true;
             let code = quinn_proto::VarInt::from_u64(code).unwrap_or_default();
-            // Fails if it has ended meanwhile.
+            // This fails if the stream has ended meanwhile.
             let _ = quic.recv_stream(id).stop(code);
         }
     }
@@ -303,7 +303,7 @@ impl Receiving {
 pub(super) fn read(quic: &mut Connection, id: StreamId) -> Result<Option<Bytes>, ReadError> {
     let mut stream = quic.recv_stream(id);
     let Ok(mut chunks) = stream.read(true) else {
-        // It was stopped or read to its end before.
+        // The stream was stopped or read to its end before.
         return Ok(None);
     };
     chunks

@@ -179,7 +179,7 @@ impl<R: Receipt> Sending<R> {
 /// Tells the client that no more of the answer comes.
 pub(super) fn reset(quic: &mut Connection, id: StreamId, code: u64) {
     let code = VarInt::from_u64(code).unwrap_or_default();
-    // Fails if it has ended meanwhile.
+    // This fails if the stream has ended meanwhile.
     let _ = quic.send_stream(id).reset(code);
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Stream<R> {
 }
 
 pub(super) enum Stage<R> {
-    /// Its head has not come whole.
+    /// The head has not arrived completely.
     New,
     Steps(Steps<R>),
     Sending(Sending<R>),
@@ -52,15 +52,15 @@ pub(super) enum Stage<R> {
 /// What a stream does after it was polled.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Polled {
-    /// It waits.
+    /// The stream waits.
     Waits,
-    /// It has something to send.
+    /// The stream has something to send.
     Sends,
     /// All of its answer is with QUIC.
     Over,
-    /// It is closed: the client has reset it.
+    /// The stream is closed: the client has reset it.
     Reset,
-    /// It is closed, and the client is told this code.
+    /// The stream is closed, and the client is told this code.
     Closed(u64),
     /// The head has come.
     Head(Vec<u8>),
@@ -238,7 +238,7 @@ impl<R: Receipt> Stream<R> {
             for head in answer::interim(&self.request, &mut self.interim) {
                 self.out.push(head::encode(&head));
             }
-            // What QUIC does not take now goes with the answer.
+            // Bytes that QUIC does not take now are sent with the answer.
             self.out.flush(quic, self.id);
         }
     }

@@ -70,7 +70,7 @@ impl<R: Receipt> Streams<R> {
         }
     }
 
-    /// When the oldest head began that has not come whole.
+    /// When the oldest incomplete head began.
     pub(super) fn oldest_head(&self) -> u64 {
         let heads = self.heads().map(|(_, since)| since);
         heads.min().unwrap_or(NEVER)

@@ -51,7 +51,8 @@ pub(crate) fn start<R: Receipt>(
         true => (Body::Empty, Some(0)),
         false => (body, length),
     };
-    // A script that says `Connection: close` means a connection of its own. So does a request whose body was left.
+    // A script's `Connection: close` is about its own stream only. The same is true after a request whose body was not
+    // read.
     let is_last = !keep && !headers.has(Name::Connection);
     Some(Start {
         head: AnswerHead::new(status, headers, said),

@@ -9,7 +9,7 @@ use crate::{Body, BodyEnd, BodyParts, Fields, Part, Receipt};
 /// The rest of a body. Its receipt counts the bytes that are taken.
 pub(crate) struct Outgoing<R> {
     parts: BodyParts,
-    /// What was taken from them and is not sent.
+    /// The part that was taken and not sent yet.
     part: Option<Part>,
     receipt: R,
 }

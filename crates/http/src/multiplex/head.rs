@@ -22,7 +22,7 @@ pub(crate) struct Refused {
 pub(crate) enum Unfit {
     /// The stream is reset (RFC 9113 §8.1.1, RFC 9114 §4.1.2).
     Malformed,
-    /// It is answered.
+    /// The request is answered.
     Refused(Refused),
 }
 
@@ -132,7 +132,7 @@ impl<'l> Building<'l> {
                 }
                 self.length = length;
             }
-            // Another host than that of the target is refused by the exchange: a request has one host.
+            // The exchange refuses a request with two different hosts.
             Some(Name::Host)
                 if self.authority.is_some() && self.authority().eq_ignore_ascii_case(value) =>
             {
@@ -185,7 +185,7 @@ impl<'l> Building<'l> {
         if self.authority().is_empty() {
             self.authority = None;
         }
-        // User names do not belong there. The exchange looks at the host.
+        // User names are not allowed here. The exchange checks the host.
         let is_host = |byte: &u8| byte.is_ascii_graphic() && *byte != b'@';
         if !self.authority().iter().all(is_host) {
             return Err(Unfit::Malformed);
@@ -235,7 +235,7 @@ fn set_target(head: &mut Head, path: &[u8]) -> Result<(), Unfit> {
     let uri;
     let mut path = path;
     if spelling.text.is_some() {
-        // It has a fragment, which is left out, or what no URI has.
+        // The path has a fragment, which is left out, or characters that no URI has.
         uri = PathAndQuery::try_from(path).map_err(|_| Unfit::Malformed)?;
         if !path.starts_with(b"/") {
             return Err(Unfit::Malformed);
@@ -315,7 +315,7 @@ pub(crate) struct AnswerHead {
 }
 
 impl AnswerHead {
-    /// Of a final answer.
+    /// The head of a final answer.
     pub(crate) fn new(status: StatusCode, fields: Fields, length: Option<u64>) -> AnswerHead {
         AnswerHead {
             status,
@@ -413,7 +413,8 @@ pub(crate) const TARGET_TOO_LONG: Refused = Refused {
     why: "the path is longer than max_head, or than a URI may be",
 };
 
-/// What a line of HTTP/1 has besides name and value: `: ` and its end. Limits count heads as if they were of HTTP/1.
+/// Bytes of a line of HTTP/1 besides name and value: `: ` and the end of the line. Limits count heads as if they were
+/// of HTTP/1.
 const LINE: usize = 4;
 
 #[cfg(test)]

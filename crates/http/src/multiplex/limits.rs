@@ -32,7 +32,7 @@ pub struct Limits {
 
 #[cfg(any(test, feature = "checks"))]
 impl Limits {
-    /// Those of tests: no more than a client that behaves needs.
+    /// Limits for tests: no more than a well-behaved client needs.
     pub(crate) const fn of_checks() -> Limits {
         Limits {
             head: 8192,
@@ -222,7 +222,7 @@ mod tests {
         let now = 20 + WINDOW;
         (0..10).for_each(|_| _ = clients.count(7, 10, now));
         assert!(!clients.is_refused(7, now));
-        // Those who have done nothing for a while are forgotten for others.
+        // Clients that have done nothing for a while are forgotten to make room for others.
         let mut others = 100..100 + MOST_CLIENTS as u64 - 2;
         assert!(others.all(|client| clients.count(client, 10, now)));
         assert!(clients.count(5000, 10, now + 5));

@@ -67,7 +67,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, flags: u8, bits: u32, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// What four bits of a text with the Huffman code lead to, from a place in its tree.
+/// The result of four bits of Huffman code, from a place in the tree.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     next: u8,
@@ -100,7 +100,7 @@ fn steps() -> &'static [[Step; 16]] {
                 node = usize::from(nodes[node][side] - BYTES);
             }
         }
-        // The nodes at which a text may end: the first ones along the way of ones.
+        // The nodes at which a text may end: the root, and the nodes below it along bits of one.
         let mut ends = vec![0];
         while ends.len() < 8 {
             ends.push(usize::from(nodes[ends[ends.len() - 1]][1] - BYTES));

@@ -9,14 +9,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What all connections hold.
+/// The memory of all connections.
 #[derive(Debug)]
 pub struct Memory {
     most: u64,
     held: AtomicU64,
 }
 
-/// What one connection holds.
+/// The memory of one connection.
 #[derive(Debug)]
 pub(crate) struct Share {
     memory: &'static Memory,
@@ -39,7 +39,7 @@ impl Memory {
 }
 
 impl Share {
-    /// Of a connection that holds nothing.
+    /// The share of a connection that holds nothing.
     pub(crate) fn of(memory: &'static Memory) -> Share {
         Share { memory, bytes: 0 }
     }
@@ -49,7 +49,7 @@ impl Share {
         if bytes == self.bytes {
             return;
         }
-        // Wraps around if it becomes less.
+        // If the memory becomes less, the difference wraps around.
         let more = bytes.wrapping_sub(self.bytes);
         self.memory.held.fetch_add(more, Relaxed);
         self.bytes = bytes;
@@ -77,5 +77,5 @@ impl Drop for Share {
     }
 }
 
-/// What a connection may hold even if the memory is full: as much as HTTP/2 allows when a connection begins, bytes.
+/// How many bytes a connection may hold even if the memory is full: as much as HTTP/2 allows when a connection begins.
 pub(crate) const ALWAYS: u64 = 64 * 1024;

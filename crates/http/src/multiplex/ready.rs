@@ -151,7 +151,7 @@ mod tests {
         list.take(&mut taken);
         assert_eq!(taken, [0, 1]);
         slots.iter().for_each(|slot| slot.is_polled());
-        // What comes after the last look is not forgotten.
+        // A wake after the last look is not lost.
         slots[0].wake_by_ref();
         assert!(list.end(&connection));
         // The same for the connection's own waker, although it is not listed.

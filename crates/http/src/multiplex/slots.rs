@@ -26,9 +26,9 @@ pub(crate) trait Multiplexed {
 /// What a stream did in its turn to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It has sent something, and may have more.
+    /// The stream has sent something, and may have more.
     Sent,
-    /// It has nothing to send, or may not send.
+    /// The stream has nothing to send, or may not send.
     Waits,
     /// The stream is closed: it was reset by a side.
     Closed,
@@ -40,9 +40,9 @@ pub(crate) struct Slots<S> {
     free: Vec<u32>,
     list: Arc<ReadyList>,
     connection: (Arc<SlotWaker>, Waker),
-    /// Those to be polled in this round.
+    /// Streams that are polled in this round.
     ready: Vec<u32>,
-    /// Those that have something to send.
+    /// Streams that have something to send.
     sending: Vec<u32>,
     /// Counts frames that were sent.
     frames: u64,
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(slots.next_to_send(), Some(second));
         slots.sends(first);
         assert_eq!(slots.next_to_send(), Some(first));
-        // One that was taken out sends no more.
+        // A removed stream sends nothing more.
         slots.remove(first);
         assert_eq!(slots.next_to_send(), Some(second));
     }
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(slots.wakes_at(), 50);
         assert_eq!(slots.take_ready(49), [2]);
         assert_eq!(slots.take_ready(50), [1]);
-        // It was not polled since it was woken.
+        // The stream was not polled since it was woken.
         slots.wake(2);
         assert!(slots.take_ready(50).is_empty());
         slots.poll(2, |_, _| ());

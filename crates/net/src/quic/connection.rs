@@ -26,7 +26,7 @@ pub struct Connection {
     proto: quinn_proto::Connection,
     timer: Option<Pin<Box<Sleep>>>,
     timer_at: Option<Instant>,
-    /// What the socket did not take.
+    /// The packet that the socket did not take.
     unsent: Option<(Transmit, Vec<u8>)>,
     /// Bytes that were sent to an address that is not validated yet; `None`: it is validated.
     unvalidated: Option<u64>,
@@ -39,7 +39,7 @@ pub struct Connection {
 }
 
 thread_local! {
-    /// What is being sent.
+    /// The packet that is being sent.
     static OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -103,7 +103,7 @@ impl Connection {
         true
     }
 
-    /// What has happened next.
+    /// The next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -120,7 +120,7 @@ impl Connection {
 
     /// Sends. True: there is more.
     fn transmit(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        // The client has answered with keys that went to its address.
+        // The client has proved its address: it has answered with keys that were sent there.
         if !self.proto.is_handshaking() {
             self.unvalidated = None;
         }
@@ -199,7 +199,7 @@ impl Connection {
         self.is_drained || self.proto.is_drained()
     }
 
-    /// What is known of it once its handshake is over.
+    /// What is known of the connection after its handshake.
     pub fn info(&self) -> Option<Arc<Info>> {
         let data = self.proto.crypto_session().handshake_data()?;
         data.downcast::<Arc<Info>>().ok().map(|info| *info)
@@ -241,7 +241,7 @@ impl Drop for Connection {
         }
         OUT.with_borrow_mut(|out| {
             out.clear();
-            // One that does not get this gets a stateless reset to its next packet.
+            // If the client does not get this packet, its next packet is answered with a stateless reset.
             if let Some(transmit) = self.proto.poll_transmit(Instant::now(), 1, out)
                 && self.may_send(out.len())
             {

@@ -68,7 +68,7 @@ struct Socket {
     state: UdpSocketState,
 }
 
-/// What has come for a connection.
+/// The datagrams and events that have arrived for a connection.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     events: RefCell<VecDeque<ConnectionEvent>>,
@@ -84,7 +84,7 @@ pub struct Arrival {
 }
 
 impl Endpoint {
-    /// Of the listener with this index, with its UDP sockets for this reactor, one at least.
+    /// The endpoint of the listener with this index, with its UDP sockets for this reactor, one at least.
     ///
     /// # Errors
     /// If the reactor cannot watch a socket, or an option of it cannot be set.
@@ -360,7 +360,7 @@ impl Inner {
         let sent = io.try_io(Interest::WRITABLE, || state.try_send(io.into(), &transmit));
         match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-            // Whatever else went wrong, the datagram is lost: QUIC sends its content again.
+            // After any other error the datagram is lost. QUIC sends its content again.
             _ => true,
         }
     }
@@ -379,7 +379,7 @@ impl Inner {
         self.socket.state.max_gso_segments().clamp(1, MOST_SEGMENTS)
     }
 
-    /// Tells the endpoint what a connection has to say.
+    /// Passes an event of a connection to the endpoint.
     pub(super) fn tell(
         &self,
         handle: ConnectionHandle,
@@ -438,7 +438,7 @@ impl Mailbox {
         self.events.borrow_mut().pop_front()
     }
 
-    /// Whose connection it is has this waker.
+    /// Sets the waker of the connection's task.
     pub(super) fn wakes(&self, waker: &Waker) {
         let mut stored = self.waker.borrow_mut();
         if !stored
@@ -476,5 +476,5 @@ const TURNS_AT_ONCE: u32 = 8;
 /// Datagrams that one call sends at most.
 const MOST_SEGMENTS: usize = 10;
 
-/// What may come of a client before it is accepted, besides its first datagram, bytes.
+/// How many bytes a client may send before it is accepted, in addition to its first datagram.
 const INCOMING_BYTES: u64 = 16 * 1024;

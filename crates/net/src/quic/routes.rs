@@ -20,7 +20,7 @@ use super::{Endpoint, endpoint::Inner};
 /// The end of an inbox that others send to.
 #[derive(Debug)]
 pub struct Outbox {
-    /// Whose inbox it is: a gateway and one of its reactors.
+    /// The owner of the inbox: a gateway and one of its reactors.
     pub gateway: u32,
     /// The reactor.
     pub reactor: u16,
@@ -49,7 +49,7 @@ pub(super) struct Datagram<'d> {
 }
 
 impl Routes {
-    /// Of a reactor. `outboxes`: of all reactors, also those of other gateways.
+    /// The routes of a reactor. `outboxes`: to all reactors, including those of other gateways.
     pub fn new(
         ids: Arc<Ids>,
         (gateway, reactor): (u32, u16),
@@ -100,7 +100,7 @@ impl Routes {
             |other: &&Outbox| (other.gateway, other.reactor) == (place.gateway, place.reactor);
         match self.outboxes.iter().find(is_theirs) {
             Some(outbox) => match datagram.pass_on(outbox) {
-                // It has ended: the client is told that its connection is gone.
+                // That gateway has ended. The client is told that its connection is gone.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     endpoint.handle(datagram);
                 }
@@ -123,7 +123,7 @@ impl Routes {
     /// # Errors
     /// If the reactor cannot watch the socket.
     pub async fn serve_inbox(&self, inbox: OwnedFd) -> io::Result<()> {
-        // It is no datagram socket but keeps the bounds of packets as one.
+        // The socket is no datagram socket, but it also keeps the boundaries of packets.
         let inbox = std::os::unix::net::UnixDatagram::from(inbox);
         inbox.set_nonblocking(true)?;
         let inbox = UnixDatagram::from_std(inbox)?;

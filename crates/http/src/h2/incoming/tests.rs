@@ -85,7 +85,7 @@ fn what_costs_a_client_nothing_is_counted() {
         protocol.receive(&frame(PING, 0, 1, b""), 1).unwrap();
         assert!(protocol.is_stopped());
     }
-    // A head in many frames, and windows that nothing explains.
+    // A head in many frames, and updates of windows without a reason.
     let mut protocol = begun();
     protocol.receive(&head(1, 0, &[]), 1).unwrap();
     let part = frame(CONTINUATION, 0, 1, b"");
@@ -141,7 +141,7 @@ fn a_turn_takes_so_many_frames_and_requests_and_the_next_goes_on() {
     protocol.go_on().unwrap();
     assert!(!protocol.is_stopped());
     assert_eq!(said(&mut protocol), [(PING, ACK, 0, b"the last".to_vec())]);
-    // What is behind the last request belongs to its turn: it may reset it.
+    // Frames after the last request belong to its turn, because they may reset it.
     let mut bytes = Vec::new();
     for stream in (1..60).step_by(2) {
         bytes.extend(head(stream, END_HEADERS | END_STREAM, &[]));
@@ -239,7 +239,7 @@ fn what_is_wrong_with_a_request_ends_its_stream_alone() {
             }
         }
         assert_eq!(served, [(1, false), (5, true)]);
-        // What else comes on it has no meaning.
+        // Further frames on this stream have no meaning.
         let more = frame(DATA, 0, 3, &[0; 100]);
         protocol.receive(&more, 1).unwrap();
     }
@@ -386,7 +386,8 @@ fn a_client_sends_no_more_than_its_windows_until_its_bytes_are_taken() {
     protocol.receive(&frame(DATA, 0, 3, &[0; 1001]), 1).unwrap();
     assert_eq!(said(&mut protocol), [reset(3, FLOW_CONTROL_ERROR)]);
     assert_eq!(protocol.held, 2000);
-    // Padding counts, but is not kept. What nobody reads is not kept either, and of all windows the connection's alone is opened.
+    // Padding counts, but is not kept. Bytes that nobody reads are not kept either. Only the connection's window is
+    // opened again.
     protocol.receive(&head(5, END_HEADERS, &[]), 1).unwrap();
     let padded = [&[200][..], b"abc", &[0; 200]].concat();
     protocol
@@ -418,7 +419,7 @@ fn a_client_that_resets_too_much_is_told_so_and_what_runs_goes_on() {
     protocol.calm();
     let goaway = [9_u32.to_be_bytes(), ENHANCE_YOUR_CALM.to_be_bytes()].concat();
     assert_eq!(said(&mut protocol), [(GOAWAY, 0, 0, goaway)]);
-    // New requests have no meaning, and what belongs to them; a part of the body of the one that runs has.
+    // New requests and their frames have no meaning any more. A part of the body of the running request still has.
     protocol.begin_turn(false);
     let more = [
         head(11, END_HEADERS, &[]),
@@ -453,7 +454,7 @@ fn more_streams_than_allowed_and_more_memory_than_there_is_are_refused() {
     protocol.receive(&head(3, END_HEADERS, &[]), 1).unwrap();
     assert_eq!(said(&mut protocol), [reset(3, REFUSED_STREAM)]);
     assert!(protocol.memory() > 0);
-    // An answer frees the place. Its client is told that nobody reads the rest of the request.
+    // An answer frees the place. The client learns that nobody reads the rest of the request.
     protocol.send_data(1, Default::default(), true);
     let end = (DATA, END_STREAM, 1, Vec::new());
     assert_eq!(said(&mut protocol), [end, reset(1, NO_ERROR)]);
@@ -518,7 +519,7 @@ fn resets_count_for_the_client_whom_a_proxy_names() {
         protocol.begin_turn(false);
         let head = head(stream, END_HEADERS, &[]);
         protocol.receive(&head, 1).unwrap();
-        // One that was not begun is counted by who reads its head.
+        // If a request was not begun, the reader of its head counts it.
         if stream % 4 == 3 {
             protocol.attach(stream, stream);
             protocol.set_client(stream, 7);
