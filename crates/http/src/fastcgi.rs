@@ -33,7 +33,10 @@ use self::{
     io::Io,
     send::{Cut, Sending},
 };
-use super::{Begun, Phase, Receipt, Request, Steps, conn::FIRST_REQUEST};
+use super::{
+    Begun, Receipt, Request, Steps,
+    turn::{Budget, Closing, Next, TimedOut, Waiting},
+};
 
 /// What the carrier needs of the gateway for one connection.
 pub trait Front: crate::Front {
@@ -60,23 +63,14 @@ pub struct Connection<X: Front> {
     front: X,
     io: Io,
     stage: Stage<X::Receipt>,
-    /// When the connection first saw the drain; 0: there is none.
-    drain_seen: u64,
+    waiting: Waiting,
 }
 
 enum Stage<R> {
     Reading,
     Steps(Steps<R>),
     Sending(Box<Sending<R>>),
-    Closing(Pin<Box<dyn Future<Output = ()>>>),
-}
-
-/// What follows a part of a turn.
-enum Next {
-    /// Another part.
-    Part,
-    /// The end of the connection.
-    End(Ending),
+    Closing(Closing),
 }
 
 /// How a connection ends.
@@ -97,21 +91,18 @@ impl<X: Front> Connection<X> {
             front,
             io: Io::new(socket),
             stage: Stage::Reading,
-            drain_seen: 0,
+            waiting: Waiting::default(),
         }
     }
 
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.front.state().remember_waker(cx.waker());
-        let mut requests = 0;
+        let mut budget = Budget::new();
         loop {
             let next = match &mut self.stage {
-                Stage::Reading if requests == TURN_REQUESTS => {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
+                Stage::Reading if !budget.may_begin(cx) => return Poll::Pending,
                 Stage::Reading => {
-                    requests += 1;
+                    budget.begun();
                     ready!(self.poll_reading(cx))
                 }
                 Stage::Steps(_) => ready!(self.poll_steps(cx)),
@@ -130,7 +121,7 @@ impl<X: Front> Connection<X> {
     }
 
     /// Reads the parameters of a request and begins it.
-    fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Next<Ending>> {
         loop {
             if let Some(request) = self.io.take_request() {
                 self.begin(request);
@@ -146,8 +137,8 @@ impl<X: Front> Connection<X> {
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
             let now = clock::now();
-            if state.overdue(now) {
-                if state.phase() == Phase::Head {
+            if let Some(timed_out) = self.waiting.timed_out(&self.front, now) {
+                if let TimedOut::Head = timed_out {
                     (self.front).refused(StatusCode::REQUEST_TIMEOUT, "header_timeout", TOO_SLOW);
                 }
                 return Poll::Ready(Next::End(Ending::Clean));
@@ -156,18 +147,11 @@ impl<X: Front> Connection<X> {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
                 Poll::Pending => {
-                    let state = self.front.state();
-                    // This comes first: if the connection is handed over while it is idle, no request is lost.
-                    if self.io.is_idle()
-                        && state.is_idle()
-                        && !state.is_unwanted()
-                        && let Some(to) = self.front.should_move()
-                        && let Some(socket) = self.io.take_socket()
-                    {
-                        self.front.move_away(to, socket);
-                        return Poll::Ready(Next::End(Ending::Clean));
-                    }
-                    return match self.is_over(now) {
+                    let take = || match self.io.is_idle() {
+                        true => self.io.take_socket(),
+                        false => None,
+                    };
+                    return match self.waiting.ends(&mut self.front, now, take) {
                         true => Poll::Ready(Next::End(Ending::Clean)),
                         false => Poll::Pending,
                     };
@@ -184,21 +168,8 @@ impl<X: Front> Connection<X> {
         };
     }
 
-    /// Whether a connection that waits for a request is to be closed.
-    fn is_over(&mut self, now: u64) -> bool {
-        let is_draining = self.front.is_draining();
-        if is_draining && self.drain_seen == 0 {
-            self.drain_seen = now;
-        }
-        let state = self.front.state();
-        match state.phase() {
-            Phase::Head => is_draining && now - self.drain_seen >= FIRST_REQUEST,
-            _ => state.is_over(is_draining, now),
-        }
-    }
-
     /// Lets the exchange work, and gives it the body when it asks for that.
-    fn poll_steps(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll_steps(&mut self, cx: &mut Context<'_>) -> Poll<Next<Ending>> {
         if self.io.is_aborted() {
             return Poll::Ready(self.abort());
         }
@@ -245,7 +216,7 @@ impl<X: Front> Connection<X> {
         Poll::Ready(Next::Part)
     }
 
-    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Poll<Next<Ending>> {
         let Stage::Sending(sending) = &mut self.stage else {
             return Poll::Ready(Next::Part);
         };
@@ -274,12 +245,16 @@ impl<X: Front> Connection<X> {
     }
 
     /// The web server has aborted its request: its steps are dropped, and the request is ended.
-    fn abort(&mut self) -> Next {
+    fn abort(&mut self) -> Next<Ending> {
         self.stage = Stage::Sending(Box::new(Sending::none()));
         Next::Part
     }
 
-    fn after_sending(&mut self, sending: Sending<X::Receipt>, sent: Result<(), Cut>) -> Next {
+    fn after_sending(
+        &mut self,
+        sending: Sending<X::Receipt>,
+        sent: Result<(), Cut>,
+    ) -> Next<Ending> {
         let keep = sending.keeps();
         let is_cut = match sent {
             Ok(()) => false,
@@ -310,7 +285,7 @@ impl<X: Front> Connection<X> {
     }
 
     /// Ends the connection. `None`: it has ended.
-    fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+    fn end(&mut self, ending: Ending) -> Option<Closing> {
         let socket = self.io.take_socket()?;
         match ending {
             Ending::Clean => Some(Box::pin(close(socket)?)),
@@ -328,9 +303,6 @@ impl<X: Front> Future for Connection<X> {
         clock::frozen(|| this.turn(cx))
     }
 }
-
-/// Requests that a connection may begin in one turn.
-const TURN_REQUESTS: u32 = 16;
 
 const TOO_SLOW: &str = "header_timeout is over and the parameters of a request have not arrived";
 

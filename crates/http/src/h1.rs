@@ -38,10 +38,13 @@ use weir_observe::clock;
 
 use self::{
     close::{Ending, close},
-    io::{Budget, Io, Left},
+    io::{Io, Left},
     send::{Completion, Cut, Sending},
 };
-use super::{Answer, Begun, Phase, RequestState, Steps, Tunnelled, conn::FIRST_REQUEST};
+use super::{
+    Answer, Begun, RequestState, Steps, Tunnelled,
+    turn::{Budget, Closing, Next, TimedOut, Waiting},
+};
 
 /// What the carrier needs of the gateway for one connection.
 pub trait Front: crate::Front {
@@ -70,15 +73,14 @@ pub struct Connection<X: Front> {
     front: X,
     io: Io,
     stage: Stage<X::Receipt>,
-    /// When the connection first saw the drain; 0: there is none.
-    drain_seen: u64,
+    waiting: Waiting,
 }
 
 enum Stage<R> {
     Reading,
     Steps(Working<R>),
     Sending(Box<Sending<R>>),
-    Closing(Pin<Box<dyn Future<Output = ()>>>),
+    Closing(Closing),
 }
 
 /// A request that the exchange is processing.
@@ -90,14 +92,6 @@ struct Working<R> {
     awaits_consent: bool,
 }
 
-/// What follows a part of a turn.
-enum Next {
-    /// Another part.
-    Part,
-    /// The end of the connection.
-    End(Ending),
-}
-
 impl<X: Front> Connection<X> {
     /// Serves `socket`.
     pub fn new(front: X, socket: Socket, limits: Limits) -> Self {
@@ -106,7 +100,7 @@ impl<X: Front> Connection<X> {
             front,
             io: Io::new(socket, limits, may_be_http2),
             stage: Stage::Reading,
-            drain_seen: 0,
+            waiting: Waiting::default(),
         }
     }
 
@@ -156,39 +150,23 @@ impl<X: Front> Connection<X> {
     }
 
     /// Reads a head and begins its request.
-    fn poll_reading(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Poll<Next> {
-        let state = self.front.state();
+    fn poll_reading(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Poll<Next<Ending>> {
         let now = clock::now();
-        if state.overdue(now) {
-            return Poll::Ready(Next::End(match state.phase() {
-                Phase::Head => Ending::HeadTimeout(TOO_SLOW),
-                _ => Ending::Clean,
+        if let Some(timed_out) = self.waiting.timed_out(&self.front, now) {
+            return Poll::Ready(Next::End(match timed_out {
+                TimedOut::Idle => Ending::Clean,
+                TimedOut::Head => Ending::HeadTimeout(TOO_SLOW),
+                TimedOut::Draining => Ending::HeadTimeout(TOO_LATE),
             }));
-        }
-        let is_draining = self.front.is_draining();
-        if is_draining {
-            if self.drain_seen == 0 {
-                self.drain_seen = now;
-            }
-            if state.phase() == Phase::Head && now - self.drain_seen >= FIRST_REQUEST {
-                return Poll::Ready(Next::End(Ending::HeadTimeout(TOO_LATE)));
-            }
         }
         if !budget.may_begin(cx) {
             return Poll::Pending;
         }
+        let state = self.front.state();
         let whole = match self.io.poll_head(cx, state) {
             Poll::Pending => {
-                // This comes first: if the connection is handed over while it is idle, no request is lost.
-                if state.is_idle()
-                    && !state.is_unwanted()
-                    && let Some(to) = self.front.should_move()
-                    && let Some(socket) = self.io.take_socket()
-                {
-                    self.front.move_away(to, socket);
-                    return Poll::Ready(Next::End(Ending::Clean));
-                }
-                return match state.is_over(is_draining, now) {
+                let take = || self.io.take_socket();
+                return match self.waiting.ends(&mut self.front, now, take) {
                     true => Poll::Ready(Next::End(Ending::Clean)),
                     false => Poll::Pending,
                 };
@@ -215,7 +193,7 @@ impl<X: Front> Connection<X> {
     }
 
     /// Runs the exchange, and gives it what it needs from the connection.
-    fn poll_steps(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Poll<Next> {
+    fn poll_steps(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Poll<Next<Ending>> {
         let Stage::Steps(steps) = &mut self.stage else {
             return Poll::Ready(Next::Part);
         };
@@ -276,7 +254,7 @@ impl<X: Front> Connection<X> {
         answer: Answer<X::Receipt>,
         request: ResponseTo,
         state: Rc<RequestState>,
-    ) -> Poll<Next> {
+    ) -> Poll<Next<Ending>> {
         let keep = answer.keep
             && self.io.is_request_whole()
             && !self.io.is_last()
@@ -303,7 +281,7 @@ impl<X: Front> Connection<X> {
     }
 
     /// All of an answer was sent.
-    fn after_sending(&mut self, mut completion: Completion<X::Receipt>) -> Next {
+    fn after_sending(&mut self, mut completion: Completion<X::Receipt>) -> Next<Ending> {
         if let Some(tunnel) = completion.take_tunnel() {
             completion.end();
             return Next::End(Ending::Tunnel(tunnel, self.io.take_rest()));
@@ -328,7 +306,7 @@ impl<X: Front> Connection<X> {
     }
 
     /// Ends the connection. `None`: it has ended.
-    fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+    fn end(&mut self, ending: Ending) -> Option<Closing> {
         let socket = self.io.take_socket()?;
         if let Ending::Http2 = ending {
             let ahead = self.io.take_rest();

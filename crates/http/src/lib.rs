@@ -30,6 +30,7 @@ mod head;
 pub mod multiplex;
 mod priority;
 mod request;
+mod turn;
 pub mod watch;
 
 use std::pin::Pin;

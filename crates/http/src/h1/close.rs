@@ -4,7 +4,7 @@
 //! 2 s, because closing at once would send a reset, which may overtake the answer. An answer that cannot be sent whole ends with a
 //! reset on purpose: then no client takes it for complete.
 
-use std::{future::Future, os::fd::AsFd, pin::Pin};
+use std::os::fd::AsFd;
 
 use http::StatusCode;
 use tokio::io::AsyncWriteExt;
@@ -12,7 +12,7 @@ use weir_http1::Error;
 use weir_net::{LINGER, Socket, linger};
 
 use super::{Front, head::Refused};
-use crate::Tunnel;
+use crate::{Tunnel, turn::Closing};
 
 /// How a connection ends.
 #[derive(Debug)]
@@ -45,8 +45,6 @@ impl Ending {
         }
     }
 }
-
-type Closing = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Closes the connection. `None`: that is done.
 pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Option<Closing> {

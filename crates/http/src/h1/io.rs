@@ -23,6 +23,7 @@ use crate::{
     ConnState, Interim, MAX_INTERIM, Request, RequestBody, RequestState,
     buffers::{self, INPUT_SIZE},
     h2::PREFACE,
+    turn::Budget,
 };
 
 /// Both directions of a connection.
@@ -57,12 +58,6 @@ pub(super) struct Whole {
 
 /// The client has closed its side of the connection, or the connection is broken.
 pub(super) struct Left;
-
-/// How much a connection may do before other connections have their turn.
-pub(super) struct Budget {
-    requests: u32,
-    bytes: usize,
-}
 
 thread_local! {
     /// The head that is being read.
@@ -396,27 +391,6 @@ impl Io {
     }
 }
 
-impl Budget {
-    pub(super) fn new() -> Budget {
-        Budget {
-            requests: TURN_REQUESTS,
-            bytes: TURN_BYTES,
-        }
-    }
-
-    /// Whether another request may begin in this turn. If not, there will be another turn.
-    pub(super) fn may_begin(&self, cx: &mut Context<'_>) -> bool {
-        if self.requests == 0 {
-            cx.waker().wake_by_ref();
-        }
-        self.requests > 0
-    }
-
-    pub(super) fn begun(&mut self) {
-        self.requests -= 1;
-    }
-}
-
 /// Reads a head. `None`: it is not complete.
 fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, Ending> {
     HEAD.with_borrow_mut(|head| {
@@ -496,12 +470,6 @@ fn read_body(decoder: &mut Decoder, input: &mut &[u8], request: &RequestState) -
 /// How many bytes of pipelined requests are read while a request is processed. If a client has sent more, its close
 /// is noticed only after that request is answered or has timed out.
 const MAX_AHEAD: usize = 16 * 1024;
-
-/// Requests that a connection may begin in one turn.
-const TURN_REQUESTS: u32 = 16;
-
-/// Bytes of a body that a connection may read in one turn.
-const TURN_BYTES: usize = 256 * 1024;
 
 /// The lines of the preface that no request of HTTP/1 has (RFC 9113 §3.4), bytes.
 const PREFACE_LINES: usize = b"PRI * HTTP/2.0\r\n\r\n".len();
