@@ -255,7 +255,7 @@ impl<X: Front> Connection<X> {
         sending: Sending<X::Receipt>,
         sent: Result<(), Cut>,
     ) -> Next<Ending> {
-        let keep = sending.keeps();
+        let keep = sending.keep;
         let is_cut = match sent {
             Ok(()) => false,
             // The missing END_REQUEST shows that the answer is not complete.
@@ -268,7 +268,7 @@ impl<X: Front> Connection<X> {
         if keep && !is_cut && !is_unread {
             state.set_idle();
         }
-        if let Some(receipt) = sending.into_receipt() {
+        if let Some(receipt) = sending.receipt {
             receipt.sent();
         }
         if is_cut {

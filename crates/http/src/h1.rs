@@ -282,12 +282,12 @@ impl<X: Front> Connection<X> {
 
     /// All of an answer was sent.
     fn after_sending(&mut self, mut completion: Completion<X::Receipt>) -> Next<Ending> {
-        if let Some(tunnel) = completion.take_tunnel() {
+        if let Some(tunnel) = completion.tunnel.take() {
             completion.end();
             return Next::End(Ending::Tunnel(tunnel, self.io.take_rest()));
         }
-        let (keep, is_body_left) = (completion.keeps(), completion.request().is_body_left());
-        let may_be_followed = completion.may_be_followed();
+        let (keep, is_body_left) = (completion.keep, completion.request.is_body_left());
+        let may_follow = completion.may_follow;
         self.front.state().set_idle();
         completion.end();
         self.io.give_back();
@@ -297,12 +297,10 @@ impl<X: Front> Connection<X> {
         }
         // Unread bytes of the client, from before or from now on, would turn the close into a reset, and the answer
         // might be lost.
-        Next::End(
-            match may_be_followed || is_body_left || self.io.has_unread() {
-                true => Ending::Linger,
-                false => Ending::Clean,
-            },
-        )
+        Next::End(match may_follow || is_body_left || self.io.has_unread() {
+            true => Ending::Linger,
+            false => Ending::Clean,
+        })
     }
 
     /// Ends the connection. `None`: it has ended.

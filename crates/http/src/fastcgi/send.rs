@@ -19,9 +19,10 @@ pub(super) struct Sending<R> {
     /// The buffer is written to the kernel before more of the body is taken. Once that has ended, END_REQUEST is in the buffer, unless it
     /// was truncated.
     is_flushing: bool,
-    keep: bool,
+    /// The connection stays open.
+    pub(super) keep: bool,
     /// `None`: there is no answer, the request only ends.
-    receipt: Option<R>,
+    pub(super) receipt: Option<R>,
 }
 
 /// A part of a file that is being sent.
@@ -64,11 +65,6 @@ impl<R: Receipt> Sending<R> {
         }
     }
 
-    /// Whether the connection stays open.
-    pub(super) fn keeps(&self) -> bool {
-        self.keep
-    }
-
     /// Whether the end of the request is in the output buffer.
     pub(super) fn is_ended(&self) -> bool {
         self.parts.end() == Some(BodyEnd::Whole)
@@ -77,10 +73,6 @@ impl<R: Receipt> Sending<R> {
     /// Whether a record was begun whose content is not in the output buffer.
     pub(super) fn is_within_record(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.in_record > 0)
-    }
-
-    pub(super) fn into_receipt(self) -> Option<R> {
-        self.receipt
     }
 
     /// Sends until the kernel has all of the answer.

@@ -36,14 +36,14 @@ pub(super) struct Sending<R> {
 /// The rest of a request after its answer was sent.
 #[derive(Debug)]
 pub(super) struct Completion<R> {
-    request: Rc<RequestState>,
+    pub(super) request: Rc<RequestState>,
     receipt: R,
-    /// What the connection becomes after the head.
-    tunnel: Option<Tunnel>,
+    /// What the connection becomes after the head, if it is no longer one of HTTP.
+    pub(super) tunnel: Option<Tunnel>,
     /// The connection stays open.
-    keep: bool,
+    pub(super) keep: bool,
     /// The client has not said that it sends no more requests.
-    may_follow: bool,
+    pub(super) may_follow: bool,
 }
 
 /// Why an answer was not sent.
@@ -301,26 +301,6 @@ impl Cut {
 }
 
 impl<R: Receipt> Completion<R> {
-    /// Whether the connection stays open.
-    pub(super) fn keeps(&self) -> bool {
-        self.keep
-    }
-
-    /// Whether the client may send another request.
-    pub(super) fn may_be_followed(&self) -> bool {
-        self.may_follow
-    }
-
-    /// The state of the request.
-    pub(super) fn request(&self) -> &RequestState {
-        &self.request
-    }
-
-    /// What the connection becomes after this answer, if it is no longer one of HTTP.
-    pub(super) fn take_tunnel(&mut self) -> Option<Tunnel> {
-        self.tunnel.take()
-    }
-
     /// The kernel has the last byte.
     pub(super) fn end(self) {
         self.receipt.sent();
