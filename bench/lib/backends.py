@@ -39,11 +39,12 @@ class Responder:
 
 
 class Pool(collections.namedtuple("Pool", "pm workers start_servers min_spare max_spare backlog maxconn minconn "
-                                       "queue_timeout max_queue threads worker",
-                                  defaults=(4096, None, None, "60s", None, None, None))):
+                                       "queue_timeout max_queue threads worker kept",
+                                  defaults=(4096, None, None, "60s", None, None, None, None))):
     """The number of PHP workers, in PHP-FPM's terms, and how many requests may run and wait at once, in HAProxy's
-    terms. `backlog`: of PHP-FPM's socket. `threads`: of the server in front. `worker`: weir's worker file. None means the
-    server's default; for `maxconn` it means the number of workers."""
+    terms. `backlog`: of PHP-FPM's socket. `threads`: of the server in front. `worker`: weir's worker file. `kept`: whether
+    connections to PHP-FPM are kept. None means the server's default; for `maxconn` it means the number of workers, for `kept` that
+    weir keeps them and nginx does not."""
 
     def values(self):
         """For templates."""
@@ -52,7 +53,8 @@ class Pool(collections.namedtuple("Pool", "pm workers start_servers min_spare ma
         values = {name: "" if value is None else value for name, value in self._asdict().items()}
         if not self.threads:
             del values["threads"]
-        return dict(values, **said, if_dynamic="" if self.pm == "dynamic" else "#",
+        said["if_kept"] = "" if self.kept else "#"
+        return dict(values, **said, keep_conn="false" if self.kept is False else "true", if_dynamic="" if self.pm == "dynamic" else "#",
                     maxconn=self.maxconn or self.workers, fullconn=100,
                     minconn=f"minconn {self.minconn}" if self.minconn else "")
 

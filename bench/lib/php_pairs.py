@@ -21,8 +21,10 @@ class Stacks(pairs.Pair):
     clients = 64
     pool = backends.FOUR
 
-    def __init__(self, name, title):
+    def __init__(self, name, title, own_php=True, kept=None):
+        """`own_php`: weir runs PHP itself. `kept`: as that of backends.Pool."""
         super().__init__(f"pair-{name}", None, title)
+        self.own_php, self.pool = own_php, self.pool._replace(kept=kept)
 
     def begin(self, context):
         return Shared(context.settings.root)
@@ -48,7 +50,7 @@ class Stacks(pairs.Pair):
         settings = context.settings._replace(root=shared.root)
         pool = self.pool._replace(worker=self.worker(shared)) if self.is_booted(name) else self.pool
         fallback = self.front_controller(name)
-        return stacks.Stack("nginx" if name == "nginx" else "weir", settings, pool, folder, fallback), folder
+        return stacks.Stack("nginx" if name == "nginx" else "weir", settings, pool, folder, fallback, own_php=self.own_php), folder
 
     def is_booted(self, name):
         """Whether the application of this server stays booted."""
@@ -168,6 +170,9 @@ class Laravel(Application):
 
 WORKS = {pair.key: pair for pair in (
     Stacks("php", "One line of PHP, 64 kept connections, 4 workers"),
+    Stacks("php-kept", "The same; nginx keeps its connections to PHP-FPM", kept=True),
+    Stacks("php-fpm", "The same, PHP-FPM behind both", own_php=False, kept=False),
+    Stacks("php-fpm-kept", "The same, PHP-FPM behind both, connections to it kept", own_php=False, kept=True),
     BootedLine("php-booted", "One line of PHP, 64 kept connections, 4 workers that stay booted; ÷ weir without"),
     FrontPage("wordpress", "WordPress's front page, 30 kept connections, 4 workers"),
     Application("symfony", "index.php", "A page of Symfony and Twig, 16 kept connections, 4 workers that stay booted"),

@@ -19,11 +19,12 @@ class Part:
 class Stack:
     """A running server with its PHP workers."""
 
-    def __init__(self, name, settings, pool, folder, fallback="", cores=None):
+    def __init__(self, name, settings, pool, folder, fallback="", cores=None, own_php=True):
+        """`own_php`: weir runs PHP itself."""
         os.mkdir(folder)
         os.chmod(folder, 0o755)
         self.name, self.fpm = name, None
-        if name == "weir":
+        if name == "weir" and own_php:
             backend = backends.Own("app", pool)
         elif name == "prefork":
             backend = backends.Own("mod_php", pool)
