@@ -171,7 +171,8 @@ class Laravel(Application):
 WORKS = {pair.key: pair for pair in (
     Stacks("php", "One line of PHP, 64 kept connections, 4 workers"),
     Stacks("php-kept", "The same; nginx keeps its connections to PHP-FPM", kept=True),
-    Stacks("php-fpm", "The same, PHP-FPM behind both", own_php=False, kept=False),
+    Stacks("php-fpm", "The same, PHP-FPM behind both; weir keeps its connections to it", own_php=False),
+    Stacks("php-fpm-new", "The same, PHP-FPM behind both, a connection to it for each request", own_php=False, kept=False),
     Stacks("php-fpm-kept", "The same, PHP-FPM behind both, connections to it kept", own_php=False, kept=True),
     BootedLine("php-booted", "One line of PHP, 64 kept connections, 4 workers that stay booted; ÷ weir without"),
     FrontPage("wordpress", "WordPress's front page, 30 kept connections, 4 workers"),
