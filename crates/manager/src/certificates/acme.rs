@@ -149,22 +149,10 @@ impl Orders {
                     advice: Advice::default(),
                     ..before.swap_remove(index)
                 },
-                None => Wanted {
-                    name: certificate.name.clone(),
-                    names: auto.names.clone(),
-                    chain: certificate.chain.clone(),
-                    key: certificate.key_file().clone(),
-                    due: now,
-                    state: State::read(&certificate.chain).unwrap_or_default(),
-                    renew_at: 0,
-                    not_after: 0,
-                    life: 0,
-                    done: 0,
-                    failed: 0,
-                    order: None,
-                    advice: Advice::default(),
-                    demand: None,
-                },
+                None => {
+                    let (chain, key) = (certificate.chain.clone(), certificate.key_file().clone());
+                    Wanted::new(&certificate.name, auto.names.clone(), chain, key, now)
+                }
             });
         }
         self.serve_demand(config, &mut before, now);

@@ -606,21 +606,10 @@ fn take(bucket: &mut Option<TokenBucket>, now: Micros) -> bool {
 /// A certificate on demand, as it is in the folder.
 fn demanded(store: &Store, name: &str, now: Instant) -> Wanted {
     let chain = store.demanded(name);
+    let key = chain.with_file_name("key.pem");
     Wanted {
-        name: name.to_owned(),
-        names: vec![name.to_owned()],
-        key: chain.with_file_name("key.pem"),
-        due: now,
-        state: State::read(&chain).unwrap_or_default(),
-        chain,
-        renew_at: 0,
-        not_after: 0,
-        life: 0,
-        done: 0,
-        failed: 0,
-        order: None,
-        advice: Advice::default(),
         demand: Some(OnDemand::default()),
+        ..Wanted::new(name, vec![name.to_owned()], chain, key, now)
     }
 }
 

@@ -62,6 +62,32 @@ pub(super) struct OpenOrder {
 }
 
 impl Wanted {
+    /// A certificate that is wanted now, with the results of earlier orders that its folder has.
+    pub(super) fn new(
+        name: &str,
+        names: Vec<String>,
+        chain: PathBuf,
+        key: PathBuf,
+        now: Instant,
+    ) -> Wanted {
+        Wanted {
+            name: name.to_owned(),
+            names,
+            key,
+            due: now,
+            state: State::read(&chain).unwrap_or_default(),
+            chain,
+            renew_at: 0,
+            not_after: 0,
+            life: 0,
+            done: 0,
+            failed: 0,
+            order: None,
+            advice: Advice::default(),
+            demand: None,
+        }
+    }
+
     /// Whether it is for a name with a star, which only DNS can prove.
     pub(super) fn has_star(&self) -> bool {
         self.names.iter().any(|name| name.starts_with('*'))
@@ -176,12 +202,8 @@ mod tests {
     #[test]
     fn a_start_tries_again_at_once_but_not_when_the_authority_has_refused_too_often() {
         let now = weir_acme::now();
+        let names = vec!["shop.example".into()];
         let mut wanted = Wanted {
-            name: "shop.example".into(),
-            names: vec!["shop.example".into()],
-            chain: PathBuf::new(),
-            key: PathBuf::new(),
-            due: Instant::now(),
             state: State {
                 error: Some("no".into()),
                 at: now - 10,
@@ -189,14 +211,13 @@ mod tests {
                 refused: vec![now - 40, now - 30, now - 20],
                 ..State::default()
             },
-            renew_at: 0,
-            not_after: 0,
-            life: 0,
-            done: 0,
-            failed: 0,
-            order: None,
-            advice: Advice::default(),
-            demand: None,
+            ..Wanted::new(
+                "shop.example",
+                names,
+                PathBuf::new(),
+                PathBuf::new(),
+                Instant::now(),
+            )
         };
         let seconds =
             |wanted: &Wanted, served_at| wanted.pause(served_at, now).map(|it| it.as_secs());
