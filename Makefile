@@ -15,6 +15,7 @@ LISTEN_HTTPS ?= 127.0.0.1:8443
 PREFIX ?= /usr/local
 # What takes the symbols out of installed programs; STRIP=true keeps them.
 STRIP ?= strip
+COMPLETIONS := bash-completion/completions zsh/site-functions fish/vendor_completions.d
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: all run test conformance bench build php install setup-run setup-test clean
@@ -35,6 +36,11 @@ install:
 	install -d -m 755 $(DESTDIR)$(PREFIX)/lib/weir
 	for program in $(TARGET)/php/weir-php*; do \
 		[ ! -e "$$program" ] || install -m 755 -s --strip-program=$(STRIP) "$$program" $(DESTDIR)$(PREFIX)/lib/weir/; done
+	$(TARGET)/release/weir man --write $(DESTDIR)$(PREFIX)/share/man
+	install -d -m 755 $(foreach folder,$(COMPLETIONS),$(DESTDIR)$(PREFIX)/share/$(folder))
+	$(TARGET)/release/weir completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
+	$(TARGET)/release/weir completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weir
+	$(TARGET)/release/weir completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weir.fish
 
 # Built with a profile of its own: the first page is there much sooner, from a program that is slower.
 run: setup-run php

@@ -8,6 +8,7 @@ mod advise;
 mod certificates;
 mod folder;
 mod hints;
+mod man;
 #[cfg(test)]
 mod reference;
 mod running;
@@ -17,6 +18,7 @@ mod version;
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
+use clap_complete::Shell;
 use weir_config::{parse_address, parse_host, to_toml};
 use weir_manager::EX_USAGE;
 use weir_observe::{console, error_log};
@@ -28,6 +30,7 @@ use weir_tools::{
 
 use self::admin::{Admin, AdminArgs, Request, admin_address, ask, limit};
 use self::certificates::CertificatesArgs;
+use self::man::ManArgs;
 use self::trust::TrustArgs;
 
 /// No weir is running (sysexits.h).
@@ -52,6 +55,10 @@ pub enum Command {
     Trust(TrustArgs),
     /// `weir certificates`
     Certificates(CertificatesArgs),
+    /// `weir man`
+    Man(ManArgs),
+    /// `weir completions`
+    Completions(Shell),
 }
 
 /// Flags of `weir serve`.
@@ -140,6 +147,8 @@ pub fn main() -> ExitCode {
             }
             Err(code) => code,
         },
+        Ok(Command::Man(args)) => man::main(&args),
+        Ok(Command::Completions(shell)) => completions(shell),
         Ok(Command::Trust(args)) => trust::main(&args),
         Ok(Command::Certificates(args)) => certificates::main(&args),
         Ok(Command::Bench(args)) if args.advise => advise::main(&args),
@@ -189,6 +198,13 @@ pub fn serve(args: &ServeArgs, origin: weir_manager::Origin) -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Runs `weir completions`.
+fn completions(shell: Shell) -> ExitCode {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Typed::command(), "weir", &mut text);
+    print(&String::from_utf8_lossy(&text))
 }
 
 /// Runs `weir check`: all problems go to stderr; `ok` and how PHP is loaded, or the effective configuration, to stdout.
@@ -333,6 +349,19 @@ enum TypedCommand {
     Trust(TrustArgs),
     /// List certificates: their names, when they end, how and when each is renewed
     Certificates(CertificatesArgs),
+    /// Print a manual page: of weir, of a command, or of weir.toml
+    ///
+    /// `weir man serve | man -l -` shows the page of weir serve.
+    Man(ManArgs),
+    /// Print the completions of a shell
+    ///
+    /// bash: `weir completions bash > /usr/share/bash-completion/completions/weir`; zsh: a file `_weir` in a folder of $fpath; fish:
+    /// ~/.config/fish/completions/weir.fish.
+    Completions {
+        /// bash, elvish, fish, powershell or zsh
+        #[arg(value_name = "SHELL", hide_possible_values = true)]
+        shell: Shell,
+    },
     /// Run like PHP-FPM, with its command line and configuration: weir fpm -h
     #[command(disable_help_flag = true)]
     Fpm(Later),
@@ -424,6 +453,8 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             Command::Serve(args)
         }
         TypedCommand::Check(args) => Command::Check(args),
+        TypedCommand::Man(args) => Command::Man(args),
+        TypedCommand::Completions { shell } => Command::Completions(shell),
         TypedCommand::Doctor(args) => Command::Doctor(args),
         TypedCommand::Status {
             json,

@@ -116,6 +116,18 @@ fn what_is_installed_is_stripped() {
     let installed = folder.path().join("usr/bin/weir");
     let size = |path: &std::path::Path| std::fs::metadata(path).expect("a file").len();
     assert!(size(&installed) < size(&built.join("weir")));
+    for file in [
+        "man/man1/weir.1",
+        "man/man5/weir.toml.5",
+        "bash-completion/completions/weir",
+        "zsh/site-functions/_weir",
+        "fish/vendor_completions.d/weir.fish",
+    ] {
+        assert!(
+            size(&folder.path().join("usr/share").join(file)) > 0,
+            "{file}"
+        );
+    }
     let said = std::process::Command::new(&installed)
         .arg("-V")
         .output()

@@ -7,4 +7,5 @@ mod doctor;
 mod log;
 mod messages;
 mod operators;
+mod pages;
 mod status_page;

@@ -56,7 +56,7 @@ pub use folder::{
 pub use machine::{Machine, Obstacle, check_environment};
 pub use model::*;
 pub use print::to_toml;
-pub use reference::reference;
+pub use reference::{KeyHelp, TableHelp, reference, rules_of_values, tables};
 pub use settings::default_hide_files;
 pub use template::{Piece, Template, TlsVariable, Variable};
 pub use tls::{LOCAL_DOMAINS, LOCAL_NETWORKS, is_local_name, is_public_name};

@@ -6,36 +6,82 @@ use crate::{
     texts::show_size,
 };
 
+/// A table of weir.toml and its keys, as the pages describe them.
+#[derive(Debug)]
+pub struct TableHelp {
+    /// `[pool.NAME]`
+    pub title: &'static str,
+    /// Markdown.
+    pub about: &'static str,
+    /// Keys that another table has, too, are only there.
+    pub keys: Vec<KeyHelp>,
+}
+
+/// A key, as the pages describe it. All texts are Markdown.
+#[derive(Debug)]
+pub struct KeyHelp {
+    /// The heading above it; empty: none.
+    pub group: &'static str,
+    /// The key.
+    pub name: &'static str,
+    /// The value that it takes.
+    pub takes: String,
+    /// Its value where it is not written.
+    pub default: String,
+    /// What it is for.
+    pub help: &'static str,
+}
+
+/// All tables, in the order of the reference page.
+pub fn tables() -> impl Iterator<Item = TableHelp> {
+    Section::ALL.into_iter().map(|section| {
+        // These are described where they stand first.
+        let first = match section {
+            Section::Route => Some(Section::Site),
+            Section::EgressHost => Some(Section::Egress),
+            _ => None,
+        };
+        let is_here = |row: &&Row| !first.is_some_and(|first| row.sections.contains(&first));
+        let keys = rows::of(section).filter(is_here).map(|row| KeyHelp {
+            group: row.group,
+            name: row.name,
+            takes: takes(row),
+            default: default(&row.default),
+            help: row.help,
+        });
+        TableHelp {
+            title: section.title(),
+            about: about(section),
+            keys: keys.collect(),
+        }
+    })
+}
+
+/// How values are written, one rule each.
+pub fn rules_of_values() -> impl Iterator<Item = &'static str> {
+    let (_, list) = INTRODUCTION.split_once("\n- ").unwrap_or_default();
+    list.split("\n- ")
+}
+
 /// The page as Markdown.
 pub fn reference() -> String {
     let mut page = String::from(INTRODUCTION);
-    for section in Section::ALL {
-        let rows: Vec<&Row> = rows::of(section).collect();
-        page.push_str(&format!(
-            "\n## `{}`\n\n{}\n\n",
-            section.title(),
-            about(section)
-        ));
-        if rows[0].group.is_empty() {
+    for table in tables() {
+        page.push_str(&format!("\n## `{}`\n\n{}\n\n", table.title, table.about));
+        if table.keys[0].group.is_empty() {
             page.push_str(HEAD);
         }
-        for (index, row) in rows.into_iter().enumerate() {
-            let also_in = |other| row.sections.contains(&other);
-            if (section == Section::Route && also_in(Section::Site))
-                || (section == Section::EgressHost && also_in(Section::Egress))
-            {
-                continue;
-            }
-            if !row.group.is_empty() {
+        for (index, key) in table.keys.into_iter().enumerate() {
+            if !key.group.is_empty() {
                 let space = if index > 0 { "\n" } else { "" };
-                page.push_str(&format!("{space}### {}\n\n{HEAD}", row.group));
+                page.push_str(&format!("{space}### {}\n\n{HEAD}", key.group));
             }
-            let takes = takes(row);
-            let default = default(&row.default);
             page.push_str(&format!(
-                "| `{}` | {takes} | {default} | {} |\n",
-                row.name,
-                cell(row.help)
+                "| `{}` | {} | {} | {} |\n",
+                key.name,
+                key.takes,
+                key.default,
+                cell(key.help)
             ));
         }
     }
