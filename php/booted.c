@@ -347,6 +347,7 @@ static bool next_request(void)
 			request_subtract(&last_figures, &figures_before);
 			figures_before = now;
 		}
+		last_figures.opcache = opcache_look();
 		stream_ready(&last_figures, last_session);
 	}
 	owes_ready = false;

@@ -691,15 +691,16 @@ void stream_ready(const struct figures *figures, const struct session_use *sessi
 	}
 	stream_end();
 	size_t name = session->held_microseconds ? strlen(session->name) : 0;
-	unsigned char *content = append_record(RECORD_READY, 0, name ? 48 + name : 32);
+	unsigned char *content = append_record(RECORD_READY, 0, name ? 56 + name : 40);
 	put_u64(content, figures->cpu_microseconds);
 	put_u64(content + 8, figures->peak_memory);
 	put_u64(content + 16, figures->peak_resident);
 	put_u64(content + 24, figures->user_microseconds);
+	put_u64(content + 32, figures->opcache);
 	if (name) {
-		put_u64(content + 32, session->held_microseconds);
-		put_u64(content + 40, session->waited_microseconds);
-		memcpy(content + 48, session->name, name);
+		put_u64(content + 40, session->held_microseconds);
+		put_u64(content + 48, session->waited_microseconds);
+		memcpy(content + 56, session->name, name);
 	}
 	stream_flush();
 }

@@ -36,6 +36,8 @@ struct figures {
 	uint64_t peak_memory;
 	uint64_t peak_resident;
 	uint64_t user_microseconds;
+	/* See opcache_look(). */
+	uint64_t opcache;
 };
 
 /* Opens the stream, and stores what the process knows about the other end. */

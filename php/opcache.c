@@ -315,27 +315,73 @@ void opcache_adapt(void)
 	set_for_process("opcache.file_update_protection", text);
 }
 
-/* A true or false value of opcache_get_status(); `otherwise` if there is no such value. */
-static bool status_says(const char *name, bool otherwise)
+/* The result of opcache_get_status() without its scripts, which the caller must destroy. False: OPcache does not run. */
+static bool get_status(zval *status)
 {
-	zval without_scripts, status;
-	bool says = otherwise;
+	zval without_scripts;
 	char *path = SG(request_info).path_translated;
 	const char *allowed = zend_ini_string_ex("opcache.restrict_api", sizeof "opcache.restrict_api" - 1, 0, NULL);
 	SG(request_info).path_translated = (char *)(allowed ? allowed : "");
 	ZVAL_FALSE(&without_scripts);
-	if (call("opcache_get_status", &without_scripts, &status) && Z_TYPE(status) == IS_ARRAY) {
+	bool runs = call("opcache_get_status", &without_scripts, status) && Z_TYPE_P(status) == IS_ARRAY;
+	SG(request_info).path_translated = path;
+	return runs;
+}
+
+/* A true or false value of the status; `otherwise` if OPcache does not run. */
+static bool status_says(const char *name, bool otherwise)
+{
+	zval status;
+	bool says = otherwise;
+	if (get_status(&status)) {
 		zval *value = zend_hash_str_find(Z_ARRVAL(status), name, strlen(name));
 		says = value && Z_TYPE_P(value) == IS_TRUE;
 	}
 	zval_ptr_dtor(&status);
-	SG(request_info).path_translated = path;
 	return says;
+}
+
+/* A number of a part of the status; 0 without it. */
+static zend_long status_number(zval *status, const char *part, const char *name)
+{
+	zval *numbers = zend_hash_str_find(Z_ARRVAL_P(status), part, strlen(part));
+	return numbers && Z_TYPE_P(numbers) == IS_ARRAY ? number_of(Z_ARRVAL_P(numbers), name) : 0;
 }
 
 bool opcache_waits(void)
 {
 	return status_says("restart_pending", false);
+}
+
+/* A worker looks this often, s. */
+#define LOOK 5
+
+static unsigned permille(zend_long part, zend_long whole)
+{
+	return whole > 0 && part > 0 && part <= whole ? (unsigned)(part * 1000.0 / whole) : 0;
+}
+
+unsigned opcache_look(void)
+{
+	static time_t looked;
+	time_t now = time(NULL);
+	if (now - looked < LOOK) {
+		return 0;
+	}
+	looked = now;
+	zval status;
+	unsigned used = 0;
+	if (get_status(&status)) {
+		/* Wasted memory is free again only after OPcache has cleared all. */
+		zend_long taken = status_number(&status, "memory_usage", "used_memory") +
+		                  status_number(&status, "memory_usage", "wasted_memory");
+		zend_long memory = taken + status_number(&status, "memory_usage", "free_memory");
+		zend_long keys = status_number(&status, "opcache_statistics", "num_cached_keys");
+		zend_long most_keys = status_number(&status, "opcache_statistics", "max_cached_keys");
+		used = 1 + MAX(permille(taken, memory), permille(keys, most_keys));
+	}
+	zval_ptr_dtor(&status);
+	return used;
 }
 
 /* ---- the lock ---- */

@@ -56,4 +56,10 @@ void opcache_renew_lock(void);
 /* Whether OPcache waits until no process uses its memory, to clear it: after opcache_reset(), or because it is full. */
 bool opcache_waits(void);
 
+/*
+ * How full OPcache is: 1 + the share in use, in thousandths, of its memory or of its table of scripts, whichever is fuller. 0: it does not run,
+ * or it is too early to look again. Call it while PHP may allocate memory: a script may have left none.
+ */
+unsigned opcache_look(void);
+
 #endif

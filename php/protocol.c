@@ -11,7 +11,7 @@
  */
 #define WORDS "weir-php speaks protocol "
 extern const char protocol_text[];
-__attribute__((used)) const char protocol_text[] = WORDS "8\n";
+__attribute__((used)) const char protocol_text[] = WORDS "9\n";
 
 /*
  * The version of this build, which weir also reads from the file. It has room for a longer one: tests write another version

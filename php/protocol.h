@@ -7,7 +7,8 @@
  * records (request 0) of types that FastCGI leaves free:
  *
  *   64 READY        worker -> gateway   The worker is free. CPU time (us), peak memory and peak resident set (bytes), CPU time that
- *                                       was not the kernel's (us), 64 bits each; 0 if nothing needs them. Then, if the request held
+ *                                       was not the kernel's (us), 64 bits each; 0 if nothing needs them. Then, in 64 bits, how
+ *                                       full OPcache is: 1 + thousandths; 0: the worker has not looked. Then, if the request held
  *                                       the lock of its session: for how long and how long it waited (us), and the cookie's name.
  *                                       A new worker is free without READY.
  *   65 STATUS       worker -> gateway   fpm_get_status() asks. Empty.

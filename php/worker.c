@@ -22,6 +22,7 @@
 #include "input_errors.h"
 #include "log.h"
 #include "note.h"
+#include "opcache.h"
 #include "params.h"
 #include "request.h"
 #include "sapi.h"
@@ -143,12 +144,12 @@ static bool serve_one(const struct pool_config *config)
 	}
 	input_errors_end();
 	session_after_start();
+	struct figures figures = {.opcache = opcache_look()};
 	if (request_has_body()) {
 		answer(config, impossible);
 	}
 	last_exit_status = EG(exit_status);
 	request_mark_failure();
-	struct figures figures = {0};
 	if (config->figures) {
 		figures.peak_memory = zend_memory_peak_usage(1);
 	}

@@ -480,7 +480,7 @@ fn metrics_are_compressed_and_have_no_histograms_of_sites_without_a_pool() {
         "{text}"
     );
     assert!(
-        text.contains("weir_pool_request_duration_seconds_count{pool=\"app\"}"),
+        text.contains("weir_pool_queue_duration_seconds_count{pool=\"app\"}"),
         "{text}"
     );
 }

@@ -258,7 +258,7 @@ fn the_metrics_of_pools_that_nobody_uses_are_few_and_one_pool_can_be_asked_for()
     };
     let all = metrics("/metrics");
     assert!(all.contains("weir_pool_requests_total{pool=\"p8\"} 0"));
-    assert!(all.contains("weir_pool_request_duration_seconds_count{pool=\"p7\"} 1"));
+    assert!(all.contains("weir_pool_queue_duration_seconds_count{pool=\"p7\"} 1"));
     assert!(!all.contains("_seconds_count{pool=\"p8\"}"));
     assert!(!all.contains("weir_site_received_bytes_total{site=\"p8\"}"));
     // The limit is a megabyte for a thousand pools.
@@ -281,4 +281,24 @@ fn the_metrics_of_pools_that_nobody_uses_are_few_and_one_pool_can_be_asked_for()
         unknown.status.code() == Some(64) && text.contains("there is no pool"),
         "{unknown:?}"
     );
+}
+
+/// Each series costs memory in Prometheus, so the number that a used pool adds must not grow unnoticed.
+#[test]
+fn a_hundred_used_pools_have_few_series() {
+    let lines = "pm = \"ondemand\"\n";
+    let count = |server: &str| {
+        let setup = setup(lines).admin().server(server);
+        let weir = pools(setup, 100, lines).start();
+        for number in 0..100 {
+            assert_eq!(ask(&weir, &format!("p{number}")), 200);
+        }
+        let (status, text) = weir.admin_get("/metrics");
+        assert_eq!(status, 200, "{text}");
+        let series = text.lines().filter(|line| !line.starts_with('#')).count();
+        println!("{series} series");
+        series
+    };
+    assert!(count("") <= 8_204);
+    assert!(count("pool_histograms = false\nsite_histograms = false\n") < 6_000);
 }

@@ -71,3 +71,50 @@ fn figures_can_be_asked_for_often_and_after_the_answer() {
     assert_eq!(late["procs"][0]["state"], "Finishing");
     assert_eq!(pid(&weir), before);
 }
+
+/// The value of a metric of the pool.
+fn metric(weir: &Weir, name: &str) -> Option<f64> {
+    let (_, text) = weir.admin_get("/metrics");
+    let begin = format!("{name}{{pool=\"app\"}} ");
+    let value = text.lines().find_map(|line| line.strip_prefix(&begin))?;
+    Some(value.parse().expect("a number"))
+}
+
+#[test]
+fn a_metric_tells_how_full_opcache_is() {
+    // Each request brings a script of half a megabyte. It is old: OPcache does not take one that may still be written.
+    let fill = "<?php $file = __DIR__ . '/../spool/' . (int)$_GET['n'] . '.php';
+        file_put_contents($file, '<?php return [' . implode(',', range(1, 30000)) . '];');
+        touch($file, 1000000000);
+        include $file;";
+    let weir = fixed(1, "opcache_memory = \"16M\"\n")
+        .file("fill.php", fill)
+        .admin()
+        .start();
+    weir.get("/fill.php?n=0").expect(200);
+    wait_until("a worker has looked", || {
+        pid(&weir);
+        metric(&weir, "weir_pool_opcache_used_ratio").is_some_and(|used| used > 0.0 && used < 0.9)
+    });
+    let mut n = 0;
+    wait_until("it is full", || {
+        n += 1;
+        weir.get(&format!("/fill.php?n={n}")).expect(200);
+        metric(&weir, "weir_pool_opcache_used_ratio") > Some(0.95)
+    });
+}
+
+#[test]
+fn a_metric_tells_for_how_long_all_workers_are_busy_with_the_same_requests() {
+    let weir = fixed(2, "").admin().start();
+    wait_for_workers(&weir, 2);
+    let stalled = || metric(&weir, "weir_pool_stalled_seconds").expect("a value");
+    let first = Gated::start(&weir, "one", 1);
+    wait_until("it runs", || count(&weir, "came-one") == 1);
+    assert_eq!(stalled(), 0.0);
+    let second = Gated::start(&weir, "two", 1);
+    wait_until("both workers are stuck", || stalled() > 0.3);
+    assert_eq!(first.open(), [200]);
+    assert_eq!(stalled(), 0.0);
+    assert_eq!(second.open(), [200]);
+}

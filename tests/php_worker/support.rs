@@ -635,9 +635,9 @@ impl Worker {
                     (answer.cpu, answer.memory, answer.resident) =
                         (figure(0), figure(8), figure(16));
                     answer.user = figure(24);
-                    answer.session = (record.content.len() > 32).then(|| {
-                        let name = String::from_utf8_lossy(&record.content[48..]);
-                        (figure(32), figure(40), name.into_owned())
+                    answer.session = (record.content.len() > 40).then(|| {
+                        let name = String::from_utf8_lossy(&record.content[56..]);
+                        (figure(40), figure(48), name.into_owned())
                     });
                     return Some(answer);
                 }

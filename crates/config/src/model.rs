@@ -138,10 +138,10 @@ pub struct Server {
     /// weir reports not ready if all workers of a pool have been busy with the same requests for this long. Zero:
     /// never for this reason.
     pub ready_stalled: Duration,
-    /// `/metrics` contains the request durations of each site.
-    pub site_histograms: bool,
-    /// Whether the metrics have histograms for each pool.
-    pub pool_histograms: bool,
+    /// Whether `/metrics` has all histograms of each site, or none. `None`: the one that matters to visitors.
+    pub site_histograms: Option<bool>,
+    /// Whether `/metrics` has all histograms of each pool, or none. `None`: those of waiting and of the time at a worker.
+    pub pool_histograms: Option<bool>,
     /// Nice value of the gateway. `None`: [`GATEWAY_FIRST`] lower than weir's own, if that is permitted.
     pub priority: Option<i32>,
     /// Maximum number of workers of all pools together. 0: only each pool's own limit.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use weir_config::{Address, Egress};
 use weir_observe::{
     log_text,
-    metrics::{Metric, Page},
+    metrics::{FINE, Metric, Page},
 };
 
 use super::{
@@ -221,7 +221,7 @@ fn put_host(page: &mut Page, host: &HostFigures) {
         (Metric::EgressConnect, &host.connect),
     ];
     for (metric, histogram) in histograms {
-        page.put_durations(metric, &[name], &histogram.durations());
+        page.put_durations(metric, &[name], &histogram.durations(), FINE);
     }
     let Some(now) = host.now() else {
         return;

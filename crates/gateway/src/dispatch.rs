@@ -219,6 +219,8 @@ struct State {
     slow_requests: u64,
     /// The largest amount of memory that a request used, bytes.
     memory_peak: u64,
+    /// How much of OPcache is in use, in thousandths, and which start of the pool has told it.
+    opcache: Option<(u32, u16)>,
     /// When a worker was last lent, and when one was last returned ([`clock::now`]).
     last_lent: u64,
     last_end: u64,
@@ -283,6 +285,7 @@ impl PoolHandle {
             exits: VecDeque::new(),
             slow_requests: 0,
             memory_peak: 0,
+            opcache: None,
             last_lent: 0,
             last_end: 0,
         };
@@ -568,6 +571,14 @@ impl PoolHandle {
     pub(crate) fn start_number(&self) -> u32 {
         let state = self.state();
         state.scaling.as_ref().map_or(0, Scaling::start_number)
+    }
+
+    /// The share of OPcache that is in use, in thousandths; `None`: no worker of the pool's present start has looked yet, or it has none.
+    pub(crate) fn opcache_used(&self) -> Option<u16> {
+        let state = self.state();
+        let present = state.scaling.as_ref().map(Scaling::start_number);
+        let (start_number, used) = state.opcache?;
+        (present == Some(start_number)).then_some(used)
     }
 
     /// Whether there is no worker and none is expected, or no server is up.

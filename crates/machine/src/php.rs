@@ -45,7 +45,7 @@ static TRIED: OnceLock<(String, bool)> = OnceLock::new();
 /// Version of the protocol between weir and weir-php: the messages between the manager and a master
 /// (`manager::php::wire`), and the records of a worker's stream (`gateway::fastcgi`). Raise it, here and in
 /// php/protocol.c, whenever one of them changes.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 
 /// Checks that the weir-php at `path` has the same version and protocol as this weir. Both are
 /// read from the file. A file that changes later is found out by the first message of weir-php.

@@ -84,7 +84,7 @@ impl Histogram {
 }
 
 /// Upper bounds, µs: ten for each power of ten from 100 µs to 75 s, and six up to 10 minutes. The error of a
-/// percentile is at most half of it, and mostly a quarter. They include [`crate::metrics::SCRAPED_BOUNDS`].
+/// percentile is at most half of it, and mostly a quarter. They include [`FINE`](crate::metrics::FINE) and [`COARSE`](crate::metrics::COARSE).
 const BOUNDS: [u64; 66] = bounds();
 
 const fn bounds() -> [u64; 66] {
@@ -133,7 +133,7 @@ mod tests {
         for pair in BOUNDS.windows(2) {
             assert!(pair[0] < pair[1] && pair[1] * 2 <= pair[0] * 3, "{pair:?}");
         }
-        for bound in crate::metrics::SCRAPED_BOUNDS {
+        for bound in [crate::metrics::FINE, crate::metrics::COARSE].concat() {
             assert!(BOUNDS.contains(&bound), "{bound}");
         }
     }

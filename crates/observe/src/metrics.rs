@@ -82,17 +82,23 @@ impl Page {
         self.families[metric as usize].mut_metric().push(point);
     }
 
-    /// Adds a histogram.
-    pub fn put_durations(&mut self, metric: Metric, labels: &[&str], durations: &Durations) {
+    /// Adds a histogram with these buckets: [`FINE`] or [`COARSE`].
+    pub fn put_durations(
+        &mut self,
+        metric: Metric,
+        labels: &[&str],
+        durations: &Durations,
+        wanted: &[u64],
+    ) {
         let mut histogram = proto::Histogram::default();
         let mut count = 0;
-        let mut buckets = Vec::with_capacity(SCRAPED_BOUNDS.len());
-        let nothing = (SCRAPED_BOUNDS.iter()).zip(&[0; SCRAPED_BOUNDS.len()]);
+        let mut buckets = Vec::with_capacity(wanted.len());
+        let nothing = wanted.iter().map(|bound| (bound, &0));
         let nothing = nothing.filter(|_| durations.counts.is_empty());
         let counted = durations.bounds.iter().zip(&durations.counts);
         for (bound, within) in counted.chain(nothing) {
             count += within;
-            if !SCRAPED_BOUNDS.contains(bound) {
+            if !wanted.contains(bound) {
                 continue;
             }
             let mut bucket = proto::Bucket::default();
@@ -119,9 +125,12 @@ impl Page {
     }
 }
 
-/// Upper bounds of the buckets in `GET /metrics`, µs: 1 ms to 60 s, each about twice the last one. Finer buckets are
-/// added up, because each bucket is a time series in the scraper.
-pub(crate) const SCRAPED_BOUNDS: [u64; 15] = [
+/// Upper bounds of the buckets in `GET /metrics`, µs: each about five times the last one. Finer buckets are added up, because each
+/// bucket is a time series in the scraper, and a machine may have hundreds of pools and sites.
+pub const COARSE: &[u64] = &[50_000, 250_000, 1_000_000, 5_000_000, 30_000_000];
+
+/// The same where there are few histograms, or all details are asked for: 1 ms to 60 s, each about twice the last one.
+pub const FINE: &[u64] = &[
     1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
@@ -286,13 +295,13 @@ rows! {
             "`request_slowlog_timeout`"
         PoolWait Histogram "weir_pool_queue_duration_seconds" ["pool"]
             "Time that requests waited for a worker, including those that got none."
-            "`max_children`, `maxconn`"
+            "`pool_histograms`, `max_children`, `maxconn`"
         PoolService Histogram "weir_pool_service_duration_seconds" ["pool"]
             "Time that a worker was busy with a request, until it was free again."
-            "`request_terminate_timeout`"
+            "`pool_histograms`, `request_terminate_timeout`"
         PoolTotal Histogram "weir_pool_request_duration_seconds" ["pool"]
-            "Time from the first byte of a request to the last byte of its answer, including slow clients."
-            ""
+            "Time from the first byte of a request to the last byte of its answer, including slow clients. Only if it is set."
+            "`pool_histograms = true`"
     }
     "Workers of pools": {
         PoolUp Gauge "weir_pool_up" ["pool"]
@@ -325,8 +334,14 @@ rows! {
         PoolGeneration Gauge "weir_pool_generation" ["pool"]
             "Number of the pool's current start: 1 at first, one more with each restart."
             ""
+        PoolStalled Gauge "weir_pool_stalled_seconds" ["pool"]
+            "For how long the pool has had its maximum of workers and each has been busy with the same request; 0 if one is free or has changed."
+            "`ready_stalled`, `request_terminate_timeout`"
+        PoolOpcacheUsed Gauge "weir_pool_opcache_used_ratio" ["pool"]
+            "Share of OPcache that is in use, from 0 to 1: of its memory or of its table of scripts, whichever is fuller. Near 1, scripts that have no room are compiled by each request. Only of weir's own PHP, whose workers look every 5 s."
+            "`opcache_memory`"
         PoolPressure Gauge "weir_pool_memory_pressure" ["pool"]
-            "1 while memory is short and workers are stopped for that reason (`pm = \"auto\"`)."
+            "1 while memory is short and workers are stopped for that reason. Only with `pm = \"auto\"`."
             ""
         PoolCpu Counter "weir_pool_cpu_seconds_total" ["pool"]
             "Processor time of the pool's workers and their master."
@@ -363,7 +378,7 @@ rows! {
             "Requests by class of status: `2xx`, `3xx`, `4xx`, `5xx`. The site `-` is for requests without a site: FastCGI from a web server, and requests that no site matches."
             ""
         SiteRateLimited Counter "weir_site_rate_limited_total" ["site"]
-            "Requests that were refused with 429, because their client had sent too many."
+            "Requests that were refused with 429, because their client had sent too many. Only of sites with a `rate`."
             "`rate`, `max_rate_clients`"
         SiteReceived Counter "weir_site_received_bytes_total" ["site"]
             "Bytes of request bodies."
@@ -372,11 +387,11 @@ rows! {
             "Bytes of response bodies."
             ""
         SiteWait Histogram "weir_site_queue_duration_seconds" ["site"]
-            "Time that requests waited for a worker, including those that got none. Only for sites with a pool."
-            "`site_histograms`"
+            "Time that requests waited for a worker, including those that got none. Only for sites with a pool, and if it is set."
+            "`site_histograms = true`"
         SiteService Histogram "weir_site_service_duration_seconds" ["site"]
-            "Time that a worker was busy with a request, until it was free again. Only for sites with a pool."
-            "`site_histograms`"
+            "Time that a worker was busy with a request, until it was free again. Only for sites with a pool, and if it is set."
+            "`site_histograms = true`"
         SiteTotal Histogram "weir_site_request_duration_seconds" ["site"]
             "Time from the first byte of a request to the last byte of its answer, for files, redirects and refusals too. Only for sites with a pool."
             "`site_histograms`"
@@ -661,9 +676,13 @@ many workers are missing. For autoscalers that read gauges and cannot query, `we
 `weir_pool_queue_seconds_per_second` are the same over the last ten seconds. A pool with `pm = \"auto\"` does not start workers that
 would not help. So set a `max_children` that its machine can take, or the first figure stays low.
 
-Answers are compressed for clients that send `Accept-Encoding: gzip`, as Prometheus does. Each pool has three histograms, and so
-has each site with a pool. With hundreds of them that are used, `pool_histograms = false` and `site_histograms = false` leave
-these out.
+Answers are compressed for clients that send `Accept-Encoding: gzip`, as Prometheus does.
+
+Each bucket of a histogram is a time series. So by default each pool has two histograms, of waiting and of the time at a worker, and each site
+with a pool has one, of the whole request; they have five buckets: 50 ms, 250 ms, 1 s, 5 s, 30 s. A pool with a site has some 80 series then; a test
+keeps it so for a hundred pools. `pool_histograms = true` and `site_histograms = true` give three histograms with fifteen buckets from 1 ms to 60 s for each,
+and `false` gives none. `weir status` has exact percentiles in any case. There are no native histograms: Prometheus reads these only from its binary format, and
+only where they are switched on.
 
 A pool that nobody has asked since the gateway's start, and that has had no worker, has only `weir_pool_up`,
 `weir_pool_requests_total`, `weir_queue_seconds_total`, `weir_busy_seconds_total`, `weir_pool_queue_requests` and
@@ -721,7 +740,8 @@ mod tests {
             sum: 2_000_000,
             longest: 1_000_000,
         };
-        page.put_durations(Metric::PoolWait, &["shop"], &durations);
+        page.put_durations(Metric::PoolWait, &["shop"], &durations, FINE);
+        page.put_durations(Metric::PoolService, &["shop"], &durations, COARSE);
         let text = String::from_utf8(page.text()).unwrap();
         assert!(
             text.contains("# TYPE weir_pool_queue_requests gauge"),
@@ -741,6 +761,8 @@ mod tests {
             let line = format!("weir_pool_queue_duration_seconds{line}");
             assert!(text.contains(&line), "{line}: {text}");
         }
+        let of_service = text.matches("weir_pool_service_duration_seconds_bucket");
+        assert_eq!(of_service.count(), 1, "{text}");
         assert!(!text.contains("weir_ready"), "{text}");
     }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     histogram::{Counted, Histogram},
-    metrics::{Durations, Metric, Page},
+    metrics::{COARSE, Durations, FINE, Metric, Page},
 };
 
 thread_local! {
@@ -218,8 +218,8 @@ impl SiteCounts {
         self.statuses.iter().sum()
     }
 
-    /// Adds the metrics of the site with this name.
-    pub fn put_metrics(&self, page: &mut Page, name: &str) {
+    /// Adds the metrics of the site with this name. `has_rate`: it limits the rate of its clients.
+    pub fn put_metrics(&self, page: &mut Page, name: &str, has_rate: bool) {
         let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"];
         // weir itself sends no 1xx answers.
         for (class, count) in classes.iter().zip(self.statuses).skip(1) {
@@ -229,7 +229,9 @@ impl SiteCounts {
             // A machine may have a thousand sites of which few are used.
             return;
         }
-        page.put(Metric::SiteRateLimited, &[name], self.rate_limited as f64);
+        if has_rate {
+            page.put(Metric::SiteRateLimited, &[name], self.rate_limited as f64);
+        }
         page.put(Metric::SiteReceived, &[name], self.bytes_in as f64);
         page.put(Metric::SiteSent, &[name], self.bytes_out as f64);
     }
@@ -245,13 +247,21 @@ impl TimeCounts {
         })
     }
 
-    /// Adds the metrics for waiting, service and total, labelled with `name`.
-    pub fn put_metrics(&self, page: &mut Page, metrics: [Metric; 3], name: &str) {
-        for (metric, times) in metrics
-            .into_iter()
-            .zip([&self.wait, &self.service, &self.total])
-        {
-            page.put_durations(metric, &[name], times);
+    /// Adds the metrics for waiting, service and total, labelled with `name`: those that are marked, with few buckets. `all`:
+    /// all three with many buckets, or none.
+    pub fn put_metrics(
+        &self,
+        page: &mut Page,
+        metrics: [(Metric, bool); 3],
+        all: Option<bool>,
+        name: &str,
+    ) {
+        let bounds = if all == Some(true) { FINE } else { COARSE };
+        let times = [&self.wait, &self.service, &self.total];
+        for ((metric, is_usual), times) in metrics.into_iter().zip(times) {
+            if all.unwrap_or(is_usual) {
+                page.put_durations(metric, &[name], times, bounds);
+            }
         }
     }
 

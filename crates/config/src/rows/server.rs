@@ -91,11 +91,11 @@ pub(super) const SERVER: &[Row] = &[
          expected waiting time in percent of `timeout`. A load balancer then sends requests elsewhere. 0: never."),
     key(&[Server], "ready_stalled", Kind::Duration { zero: true }, Value("\"10s\""),
         "A pool does not serve (see `ready_pools`) when it has its maximum of workers and each has been busy with the same request for this time. 0: never."),
-    key(&[Server], "pool_histograms", Kind::Bool, Value("true"),
-        "`/metrics` has three histograms for each pool that is used. With hundreds of pools, `false` makes the page much smaller."),
-    key(&[Server], "site_histograms", Kind::Bool, Value("true"),
-        "`/metrics` has three histograms for each site with a pool. With hundreds of sites, `false` makes the page much smaller. The \
-         histograms of pools stay."),
+    key(&[Server], "pool_histograms", Kind::Bool, Absent("of waiting and of the time at a worker, with five buckets"),
+        "Histograms of each pool that is used in `/metrics`. `true`: also of whole requests, and all with fifteen buckets. `false`: none."),
+    key(&[Server], "site_histograms", Kind::Bool, Absent("of whole requests, with five buckets"),
+        "Histograms of each site with a pool in `/metrics`. `true`: also of waiting and of the time at a worker, and all with fifteen buckets. \
+         `false`: none."),
     key(&[Server], "process_priority", Kind::Priority, Absent("weir's own minus 5, if that is allowed"),
         "Nice value of the gateway, -19 (first) to 20 (last), when root starts weir. The gateway should not \
          wait behind its own workers for a processor."),

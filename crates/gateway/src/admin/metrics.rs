@@ -5,6 +5,7 @@
 
 use std::{collections::HashSet, time::UNIX_EPOCH};
 
+use weir_config::{Pm, Settings};
 use weir_control::ManagerReport;
 use weir_observe::{
     history::{PoolTotals, SHED_REASONS},
@@ -132,7 +133,15 @@ fn put_pool(
         put(Metric::PoolStartFailed, figures.failed as f64);
         put(Metric::PoolMaxReached, figures.max_children_reached as f64);
         put(Metric::PoolGeneration, f64::from(pool.start_number()));
-        put(Metric::PoolPressure, flag(figures.pressure));
+        let workers = pool.settings.workers();
+        if workers.is_some_and(|workers| matches!(workers.pm, Pm::Auto { .. })) {
+            put(Metric::PoolPressure, flag(figures.pressure));
+        }
+    }
+    let stalled = pool.stalled().unwrap_or_default();
+    put(Metric::PoolStalled, stalled.as_secs_f64());
+    if let Some(thousandths) = pool.opcache_used() {
+        put(Metric::PoolOpcacheUsed, f64::from(thousandths) / 1e3);
     }
     let uses = uses.and_then(|uses| uses.pools.get(&pool.id));
     if let Some(taken) = uses {
@@ -142,10 +151,8 @@ fn put_pool(
     }
     put_pool_labelled(page, pool, &stats, counts.left_running);
     put_servers(page, pool);
-    if gateway.config.server.pool_histograms {
-        let times = [Metric::PoolWait, Metric::PoolService, Metric::PoolTotal];
-        counts.times.put_metrics(page, times, name);
-    }
+    let all = gateway.config.server.pool_histograms;
+    counts.times.put_metrics(page, POOL_TIMES, all, name);
 }
 
 /// The metrics of a pool with one more label.
@@ -223,11 +230,12 @@ pub(crate) fn shed(stats: &Stats) -> [u64; SHED_REASONS.len()] {
 
 fn put_site(page: &mut Page, gateway: &Gateway, index: Option<usize>, name: &str) {
     let counts = gateway.tally.site(index);
-    counts.put_metrics(page, name);
-    let is_used = counts.requests() > 0;
-    if is_used && gateway.config.server.site_histograms && has_pool(gateway, index) {
-        let times = [Metric::SiteWait, Metric::SiteService, Metric::SiteTotal];
-        counts.times.put_metrics(page, times, name);
+    let has_rate = any_settings(gateway, index, |settings| settings.rate.is_some());
+    counts.put_metrics(page, name, has_rate);
+    let has_pool = any_settings(gateway, index, |settings| settings.pool.is_some());
+    if counts.requests() > 0 && has_pool {
+        let all = gateway.config.server.site_histograms;
+        counts.times.put_metrics(page, SITE_TIMES, all, name);
     }
 }
 
@@ -306,13 +314,13 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
     page.put(Metric::Draining, &[], flag(gateway.keeps_no_connections()));
 }
 
-/// Whether requests of a site go to workers.
-fn has_pool(gateway: &Gateway, site: Option<usize>) -> bool {
+/// Whether this is true of a site or of one of its routes.
+fn any_settings(gateway: &Gateway, site: Option<usize>, is_so: impl Fn(&Settings) -> bool) -> bool {
     let site = site.and_then(|index| gateway.config.sites.get(index));
     site.is_some_and(|site| {
         let routes = site.routes.iter().map(|route| &route.settings);
         let mut settings = std::iter::once(&site.settings).chain(routes);
-        settings.any(|settings| settings.pool.is_some())
+        settings.any(is_so)
     })
 }
 
@@ -323,6 +331,20 @@ fn flag(is: bool) -> f64 {
 fn seconds(span: Micros) -> f64 {
     span.0 as f64 / 1e6
 }
+
+/// The durations of a pool, and whether they are there by default: what happens in the pool.
+const POOL_TIMES: [(Metric, bool); 3] = [
+    (Metric::PoolWait, true),
+    (Metric::PoolService, true),
+    (Metric::PoolTotal, false),
+];
+
+/// The same of a site: what its visitors notice.
+const SITE_TIMES: [(Metric, bool); 3] = [
+    (Metric::SiteWait, false),
+    (Metric::SiteService, false),
+    (Metric::SiteTotal, true),
+];
 
 /// The site label for requests that belong to no site.
 const NO_SITE: &str = "-";

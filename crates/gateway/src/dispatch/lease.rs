@@ -166,6 +166,13 @@ impl Lease {
         }
     }
 
+    /// The worker has looked how much of OPcache is in use, in thousandths.
+    pub(crate) fn looked_at_opcache(&self, used: u16) {
+        let mut state = self.pool.state();
+        let start_number = state.slots[self.worker.0 as usize].start_number;
+        state.opcache = Some((start_number, used));
+    }
+
     /// The worker reports the values of that line ([`Line::take`]). `false`: it was not asked for them.
     pub(crate) fn take_note(&mut self, content: &[u8]) -> bool {
         self.line.as_mut().is_some_and(|line| line.take(content))

@@ -10,6 +10,7 @@
 //! | type | from | content |
 //! |---|---|---|
 //! | 64, READY | worker | processor time (µs), peak memory (bytes), peak resident set (bytes), processor time that is not the kernel's (µs), 64 bits each |
+//! | | | the share of OPcache in use: 1 + thousandths; 0: the worker has not looked (64 bits) |
 //! | | | if the request held the lock of its session: for how long, and how long it waited for it (µs, 64 bits each), and the name of the session's cookie |
 //! | 65, STATUS | worker | nothing: `fpm_get_status()` asks |
 //! | 66, NOTE | worker | what PHP-FPM's log of requests says, as name-value pairs, in as many records as it takes and an empty one |
@@ -31,12 +32,15 @@ impl Live {
     /// Handles a record of weir's own types.
     pub(super) fn take_extension(&mut self, record: &Extension) -> Result<(), Failure> {
         match (record.kind, self.after_end) {
-            (READY, AfterEnd::Running) => match cost(record.content()) {
-                Some((cost, session)) => {
-                    if !session.is_empty() {
-                        self.lease.used_session(session);
+            (READY, AfterEnd::Running) => match Figures::parse(record.content()) {
+                Some(figures) => {
+                    if let Some(used) = figures.opcache_used {
+                        self.lease.looked_at_opcache(used);
                     }
-                    self.after_end = AfterEnd::Ready(cost);
+                    if !figures.session.is_empty() {
+                        self.lease.used_session(figures.session);
+                    }
+                    self.after_end = AfterEnd::Ready(figures.cost);
                 }
                 None => self.stray(&"a READY record with a wrong length"),
             },
@@ -143,19 +147,36 @@ impl Live {
     }
 }
 
-/// The content of a READY record: the cost, and the bytes about the session.
-fn cost(content: &[u8]) -> Option<(Cost, &[u8])> {
-    let (cost, session) = content.split_first_chunk::<32>()?;
-    let [cpu, memory, resident, user] = *cost.as_chunks::<8>().0 else {
-        return None;
-    };
-    let cost = Cost {
-        cpu: u64::from_be_bytes(cpu),
-        memory: u64::from_be_bytes(memory),
-        resident: u64::from_be_bytes(resident),
-        user: u64::from_be_bytes(user),
-    };
-    Some((cost, session))
+/// The content of a READY record.
+struct Figures<'r> {
+    cost: Cost,
+    /// The share of OPcache in use, in thousandths. `None`: the worker has not looked.
+    opcache_used: Option<u16>,
+    /// What it says about the session; empty: nothing.
+    session: &'r [u8],
+}
+
+impl Figures<'_> {
+    fn parse(content: &[u8]) -> Option<Figures<'_>> {
+        let (numbers, session) = content.split_first_chunk::<40>()?;
+        let [cpu, memory, resident, user, opcache] = *numbers.as_chunks::<8>().0 else {
+            return None;
+        };
+        let cost = Cost {
+            cpu: u64::from_be_bytes(cpu),
+            memory: u64::from_be_bytes(memory),
+            resident: u64::from_be_bytes(resident),
+            user: u64::from_be_bytes(user),
+        };
+        Some(Figures {
+            cost,
+            opcache_used: match u64::from_be_bytes(opcache) {
+                0 => None,
+                used => Some(used.min(1001) as u16 - 1),
+            },
+            session,
+        })
+    }
 }
 
 const READY: u8 = 64;
