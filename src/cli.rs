@@ -5,6 +5,7 @@
 
 mod admin;
 mod advise;
+mod alerts;
 mod certificates;
 mod folder;
 mod hints;
@@ -29,6 +30,7 @@ use weir_tools::{
 };
 
 use self::admin::{Admin, AdminArgs, Request, admin_address, ask, limit};
+use self::alerts::AlertsArgs;
 use self::certificates::CertificatesArgs;
 use self::man::ManArgs;
 use self::trust::TrustArgs;
@@ -55,6 +57,8 @@ pub enum Command {
     Trust(TrustArgs),
     /// `weir certificates`
     Certificates(CertificatesArgs),
+    /// `weir alerts`
+    Alerts(AlertsArgs),
     /// `weir man`
     Man(ManArgs),
     /// `weir completions`
@@ -147,6 +151,7 @@ pub fn main() -> ExitCode {
             }
             Err(code) => code,
         },
+        Ok(Command::Alerts(args)) => alerts::main(&args),
         Ok(Command::Man(args)) => man::main(&args),
         Ok(Command::Completions(shell)) => completions(shell),
         Ok(Command::Trust(args)) => trust::main(&args),
@@ -349,6 +354,11 @@ enum TypedCommand {
     Trust(TrustArgs),
     /// List certificates: their names, when they end, how and when each is renewed
     Certificates(CertificatesArgs),
+    /// Print alert rules for Prometheus, or a dashboard for Grafana
+    ///
+    /// `weir alerts --prometheus > /etc/prometheus/weir.rules.yml`. Each alert says what to do. docs/alerts.md shows how Prometheus and Grafana
+    /// are set up.
+    Alerts(AlertsArgs),
     /// Print a manual page: of weir, of a command, or of weir.toml
     ///
     /// `weir man serve | man -l -` shows the page of weir serve.
@@ -453,6 +463,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             Command::Serve(args)
         }
         TypedCommand::Check(args) => Command::Check(args),
+        TypedCommand::Alerts(args) => Command::Alerts(args),
         TypedCommand::Man(args) => Command::Man(args),
         TypedCommand::Completions { shell } => Command::Completions(shell),
         TypedCommand::Doctor(args) => Command::Doctor(args),
@@ -577,6 +588,8 @@ mod tests {
             &["weir", "reload", "--admin", "unix:/a", "-c", "weir.toml"],
             &["weir", "pool", "shop"],
             &["weir", "drain", "--on"],
+            &["weir", "alerts"],
+            &["weir", "alerts", "--prometheus", "--grafana"],
             &["weir", "pool", "shop", "set"],
             &["weir", "pool", "shop", "set", "maxconn=0"],
             &["weir", "pool", "shop", "set", "pm=static"],

@@ -1,6 +1,7 @@
 //! The real binary and those who run it: commands, logs, messages, status, the admin interface, `weir bench`.
 
 mod admin;
+mod alerts;
 mod bench;
 mod cli;
 mod doctor;

@@ -573,14 +573,6 @@ impl PoolHandle {
         state.scaling.as_ref().map_or(0, Scaling::start_number)
     }
 
-    /// The share of OPcache that is in use, in thousandths; `None`: no worker of the pool's present start has looked yet, or it has none.
-    pub(crate) fn opcache_used(&self) -> Option<u16> {
-        let state = self.state();
-        let present = state.scaling.as_ref().map(Scaling::start_number);
-        let (start_number, used) = state.opcache?;
-        (present == Some(start_number)).then_some(used)
-    }
-
     /// Whether there is no worker and none is expected, or no server is up.
     pub(crate) fn is_lost(&self) -> bool {
         let state = self.state();

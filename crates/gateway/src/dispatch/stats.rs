@@ -3,5 +3,6 @@
 pub(crate) mod counts;
 pub(crate) mod exits;
 pub(crate) mod insight;
+pub(crate) mod opcache;
 pub(crate) mod pages;
 pub(crate) mod running;
