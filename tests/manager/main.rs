@@ -5,6 +5,7 @@ mod busy;
 mod chroot;
 mod failed_reload;
 mod guard;
+mod leaving;
 mod listen_fds;
 mod old;
 mod ordinary_user;

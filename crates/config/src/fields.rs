@@ -45,7 +45,7 @@ macro_rules! fields {
 
 fields! {
     Server {
-        user, group, chroot, threads, pid_file, shutdown_timeout, max_old_generations, upgrade_timeout, gateway_timeout, max_connections,
+        user, group, chroot, threads, pid_file, shutdown_timeout, shutdown_delay, max_old_generations, upgrade_timeout, gateway_timeout, max_connections,
         max_connections_per_address, trusted, forwarded_by, untrusted_forwarded in passes_untrusted,
         max_rate_clients, max_waiting_passwords, spool_dir, max_spool, compress_threads, compress_memory, compress_cache, http2_memory,
         server_software, admin, admin_tcp, admin_token_file,

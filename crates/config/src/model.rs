@@ -89,6 +89,8 @@ pub struct Server {
     pub pid_file: Option<PathBuf>,
     /// How long a graceful stop waits for running requests.
     pub shutdown_timeout: Duration,
+    /// How long weir still accepts connections after it was told to stop gracefully, while it is not ready.
+    pub shutdown_delay: Duration,
     /// Maximum number of replaced configurations that still finish requests. A further reload waits.
     pub max_old_generations: usize,
     /// How long a new weir may take at an upgrade until it serves. Default 60 s.

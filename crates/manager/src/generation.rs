@@ -724,6 +724,10 @@ impl Generation {
         self.logs.error.as_ref()
     }
 
+    pub(super) fn shutdown_delay(&self) -> Duration {
+        self.loaded.config.server.shutdown_delay
+    }
+
     pub(super) fn shutdown_timeout(&self) -> Duration {
         self.loaded.config.server.shutdown_timeout
     }

@@ -4,6 +4,7 @@
 //! if it fails. `old` are generations that are finishing.
 
 mod actions;
+mod delay;
 pub(crate) mod fpm_mode;
 pub(crate) mod notify;
 pub(crate) mod pid_file;
@@ -169,6 +170,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         is_in_charge: predecessor.is_none(),
         predecessor,
         roles: Roles::default(),
+        leaves_at: None,
         stopped_at: None,
         counts: ManagerCounts::default(),
         failure: None,
@@ -223,6 +225,8 @@ struct Manager<'a> {
     /// No other weir is in charge.
     is_in_charge: bool,
     roles: Roles,
+    /// When `shutdown_delay` is over, if weir was told to stop.
+    leaves_at: Option<Instant>,
     /// When all was told to end at once.
     stopped_at: Option<Instant>,
 }
@@ -291,6 +295,7 @@ impl Manager<'_> {
                 weir_sys::memory::give_back();
             }
             self.tend_handing(now);
+            self.tend_leaving(now);
             self.reload_again();
             self.end_masters(now);
         }
@@ -335,6 +340,7 @@ impl Manager<'_> {
         let deadlines = deadlines.chain(self.orders.deadline(now));
         let deadlines = deadlines.chain(self.roles.deadline(now));
         let deadlines = deadlines.chain(self.handing.as_ref().map(|handing| handing.until));
+        let deadlines = deadlines.chain(self.leaves_at);
         let deadlines = deadlines.chain(self.stopped_at.and(Some(now + LAST_WORDS)));
         let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
@@ -477,10 +483,10 @@ impl Manager<'_> {
             let Some(signal) = self.heed_role(signal) else {
                 continue;
             };
-            let finishing = self.stopping != Stopping::No;
+            let finishing = self.stopping != Stopping::No || self.leaves_at.is_some();
             match action_of(signal, self.start.fpm_mode.is_some(), finishing) {
                 SignalAction::Reap => self.reap(),
-                SignalAction::StopGracefully => self.stop_gracefully(),
+                SignalAction::StopGracefully => self.leave(),
                 SignalAction::StopAtOnce => self.stop_at_once(),
                 SignalAction::Reload => self.reload(Reload::Keep, None),
                 // As in PHP-FPM, where people use this signal to empty OPcache.
@@ -671,6 +677,7 @@ impl Manager<'_> {
         events::finishing(limit);
         self.notifier.stopping();
         self.stopping = Stopping::Gracefully;
+        self.leaves_at = None;
         let now = Instant::now();
         self.current.drain(now, limit, true);
         // Our last listening sockets: from now on connections are refused, so that clients can go elsewhere.
@@ -686,6 +693,7 @@ impl Manager<'_> {
         events::terminating();
         self.notifier.stopping();
         self.stopping = Stopping::AtOnce;
+        self.leaves_at = None;
         let now = Instant::now();
         self.stopped_at = Some(now);
         if let Some(predecessor) = &self.predecessor

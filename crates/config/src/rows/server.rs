@@ -23,6 +23,10 @@ pub(super) const SERVER: &[Row] = &[
     key(&[Server], "shutdown_timeout", Kind::Duration { zero: true }, Value("\"30s\""),
         "How long a graceful stop or reload waits for running requests.")
         .called(&["process_control_timeout", "worker_shutdown_timeout", "hard_stop_after", "GracefulShutdownTimeout"]),
+    key(&[Server], "shutdown_delay", Kind::Duration { zero: true }, Value("\"0s\""),
+        "How long weir still answers all requests after it was told to stop gracefully (SIGTERM, `weir stop`), before `shutdown_timeout` begins. \
+         Meanwhile `/readyz` answers 503, and each connection closes after its answer, so that load balancers and Kubernetes send \
+         their requests elsewhere before anything is refused.").called(&["grace"]),
     key(&[Server], "max_old_generations", Kind::Count { min: 1, max: 1000 }, Value("8"),
         "Maximum number of old configurations that still finish their requests. A further reload waits \
          until one of them has ended, for `shutdown_timeout` at most."),

@@ -26,7 +26,7 @@ impl Manager<'_> {
             }
             Action::Stop if self.stopping == Stopping::No => {
                 self.answer(&[asker], true, "stopping");
-                self.stop_gracefully();
+                self.leave();
             }
             Action::StopNow => {
                 self.answer(&[asker], true, "stopping at once");
