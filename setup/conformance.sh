@@ -2,7 +2,7 @@
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
 # them, many reloads and upgrades under load, very many certificates and handshakes, scanners of TLS, h3i, nodes that share
 # certificates, and pools that share a load of PHP, both killed at random; and weir-php in php-cgi and php, and
-# in other versions of PHP, and weir in containers, which both take root:
+# in other versions of PHP; weir in containers, and the files for Kubernetes at its API server. The last three take root:
 #
 #   setup/conformance.sh TARGET [STEP]
 #
@@ -99,6 +99,7 @@ check "weir-php in a PHP that was built from source" tests_of_source
 check "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4
 check "weir-php in PHP 8.5" setup/debian.sh "$target" sid 8.5
 check "containers" setup/container.sh "$target"
+check "Kubernetes" setup/kubernetes.sh "$target"
 check "h3i is built" "$cargo" build --locked --manifest-path setup/h3i/Cargo.toml --target-dir "$target/h3i"
 check "scanners of TLS, h3i" tests_of_release tls conformance::
 echo

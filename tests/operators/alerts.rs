@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use weir_test::sidecar::Outward;
 use weir_test::weir::program;
-use weir_test::{Client, Setup, free_address, php, wait_until};
+use weir_test::{Client, Setup, free_address, php, wait_for, wait_until};
 
 fn printed(option: &str) -> String {
     let output = Command::new(program())
@@ -118,7 +118,7 @@ fn rules_and_dashboard_use_only_metrics_that_weir_exports() {
     });
 }
 
-/// A Prometheus that asks weir ten times a second.
+/// A Prometheus that asks weir three times a second.
 struct Prometheus {
     process: Child,
     address: SocketAddr,
@@ -128,7 +128,7 @@ impl Prometheus {
     /// `weir`: the admin interface.
     fn start(setup: &Setup, weir: SocketAddr, rules: &str) -> Prometheus {
         let address = free_address();
-        let times = "scrape_interval: 100ms, scrape_timeout: 100ms, evaluation_interval: 100ms";
+        let times = "scrape_interval: 300ms, scrape_timeout: 300ms, evaluation_interval: 200ms";
         let config = format!(
             "global: {{{times}}}\nrule_files: [weir.rules.yml]\n\
              scrape_configs: [{{job_name: weir, static_configs: [{{targets: ['{weir}']}}]}}]\n"
@@ -197,11 +197,6 @@ impl Drop for Prometheus {
     }
 }
 
-fn names(alerts: &[Value]) -> Vec<&str> {
-    let names = alerts.iter().map(|alert| &alert["labels"]["alertname"]);
-    names.map(|name| name.as_str().expect("a name")).collect()
-}
-
 #[test]
 fn a_real_prometheus_loads_the_rules_and_tells_of_a_pool_without_servers() {
     let (servers, tcp) = (free_address(), free_address());
@@ -222,23 +217,18 @@ fn a_real_prometheus_loads_the_rules_and_tells_of_a_pool_without_servers() {
         })
         .collect();
     let prometheus = Prometheus::start(&setup, tcp, &rules.join("\n"));
-    wait_until("it has weir's metrics", || {
-        !prometheus.query("weir_pool_up == 1").is_empty()
+    wait_until("it has weir's metrics, and nothing is wrong", || {
+        !prometheus.query("weir_pool_up == 1").is_empty() && prometheus.firing().is_empty()
     });
-    assert_eq!(names(&prometheus.firing()), [""; 0]);
-
     let is_told = |wanted: &str| {
-        let firing = prometheus.firing();
-        let alert = firing
-            .iter()
-            .find(|alert| alert["labels"]["alertname"] == wanted)?;
-        Some(alert.clone())
+        let firing = prometheus.firing().into_iter();
+        let mut alerts = firing.filter(|alert| alert["labels"]["alertname"] == wanted);
+        alerts.next()
     };
-    wait_until("the pool is down", || {
+    let alert = wait_for("the pool is down", || {
         weir.get("/page.php");
-        is_told("WeirPoolDown").is_some()
+        is_told("WeirPoolDown")
     });
-    let alert = is_told("WeirPoolDown").expect("it still fires");
     assert_eq!(alert["labels"]["pool"], "app");
     assert_eq!(alert["labels"]["severity"], "critical");
     let said = alert["annotations"]["description"]
@@ -250,7 +240,7 @@ fn a_real_prometheus_loads_the_rules_and_tells_of_a_pool_without_servers() {
         )) && said.contains("Fix: `weir status app`"),
         "{said}"
     );
-    // Those that it leads to, and no others.
+    // Those that it leads to, and no others. On a busy machine an answer may come too late.
     wait_until("the other alerts of it fire", || {
         is_told("WeirServerDown").is_some() && is_told("WeirNotReady").is_some()
     });
@@ -260,36 +250,37 @@ fn a_real_prometheus_loads_the_rules_and_tells_of_a_pool_without_servers() {
         "WeirNotReady",
         "WeirSiteFails",
         "WeirRequestsRefused",
+        "WeirUnreachable",
     ];
-    let firing = prometheus.firing();
-    let others = names(&firing)
-        .into_iter()
-        .find(|name| !possible.contains(name));
-    assert_eq!(others, None);
-
-    every_panel_can_be_drawn(&prometheus);
+    for alert in prometheus.firing() {
+        let name = alert["labels"]["alertname"].as_str();
+        assert!(name.is_some_and(|name| possible.contains(&name)), "{alert}");
+    }
+    wait_until("the panels have data", || {
+        panels_with_data(&prometheus) > 10
+    });
     drop(weir);
     wait_until("nobody answers", || is_told("WeirUnreachable").is_some());
 }
 
-/// Grafana puts what was chosen into the expressions; so does this.
-fn every_panel_can_be_drawn(prometheus: &Prometheus) {
+/// How many expressions of the dashboard have a result; all must be right. Grafana puts what was chosen into them; so does this.
+#[track_caller]
+fn panels_with_data(prometheus: &Prometheus) -> usize {
     let dashboard: Value = serde_json::from_str(&printed("--grafana")).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
     let targets = panels
         .iter()
-        .filter_map(|panel| panel["targets"].as_array());
-    let mut drawn = 0;
-    for target in targets.flatten() {
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten();
+    let has_data = |target: &&Value| {
         let expression = target["expr"].as_str().expect("an expression");
-        let expression = ["instance", "pool", "site"]
-            .iter()
+        let expression = (["instance", "pool", "site"].iter())
             .fold(expression.to_owned(), |text, name| {
                 text.replace(&format!("${name}"), ".*")
             })
             .replace("$__rate_interval", "1m");
         assert!(!expression.contains('$'), "{expression}");
-        drawn += usize::from(!prometheus.query(&expression).is_empty());
-    }
-    assert!(drawn > 10, "only {drawn} have data");
+        !prometheus.query(&expression).is_empty()
+    };
+    targets.filter(has_data).count()
 }
