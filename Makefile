@@ -5,6 +5,8 @@
 #   make conformance   what `make test` runs in short, at full length: attacks, reloads under load, scanners of TLS, other PHPs, containers,
 #                      Kubernetes;
 #                      STEP=HTTP/3: only the steps whose name contains this
+#   make deb     a package for Debian; SUITE=trixie: for that release, in a root of its own
+#   make dist    an archive for any Linux with glibc, with a program that installs it
 #   make bench   weir and its peers side by side; figures to bench/runs/
 #
 # And to install it: make build, then make install as root (PREFIX, DESTDIR).
@@ -19,7 +21,7 @@ STRIP ?= strip
 COMPLETIONS := bash-completion/completions zsh/site-functions fish/vendor_completions.d
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: all run test conformance bench build php install setup-run setup-test clean
+.PHONY: all run test conformance bench build php install install-program install-service deb dist setup-run setup-test clean
 
 all: build
 
@@ -30,8 +32,11 @@ build: php
 php:
 	@$(MAKE) --no-print-directory -C php CARGO_TARGET_DIR=$(abspath $(TARGET))
 
-# Builds nothing, so that root needs no Rust. What is installed is stripped: a fifth of the size.
-install:
+# Builds nothing, so that root needs no Rust.
+install: install-program install-service
+
+# What is installed is stripped: a fifth of the size.
+install-program:
 	@test -x $(TARGET)/release/weir || { echo 'install: there is nothing to install yet: make build' >&2; exit 1; }
 	install -D -m 755 -s --strip-program=$(STRIP) $(TARGET)/release/weir $(DESTDIR)$(PREFIX)/bin/weir
 	install -d -m 755 $(DESTDIR)$(PREFIX)/lib/weir
@@ -42,6 +47,19 @@ install:
 	$(TARGET)/release/weir completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
 	$(TARGET)/release/weir completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weir
 	$(TARGET)/release/weir completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weir.fish
+
+# The units of systemd, the user, log rotation, and a first configuration if there is none.
+install-service:
+	@packaging/service '$(DESTDIR)' $(PREFIX)
+
+# A package for the Debian that this runs on; SUITE=trixie: for another one, in a root of its own, which takes root.
+deb:
+	@setup/install.sh build deb
+	@setup/deb.sh $(TARGET) '$(SUITE)'
+
+# An archive for any Linux with glibc, with a program that installs it.
+dist: build
+	@setup/dist.sh $(TARGET)
 
 # Built with a profile of its own: the first page is there much sooner, from a program that is slower.
 run: setup-run php

@@ -81,6 +81,11 @@ tests_of_source() {
     return "$result"
 }
 
+packages() {
+    "$(dirname "$0")/install.sh" build deb
+    "$(dirname "$0")/packages.sh" "$target" "$1"
+}
+
 started=$(date +%s)
 check "nodes that share certificates" tests tls nodes::
 check "HTTP/2 over TLS" tests tls http2
@@ -100,6 +105,8 @@ check "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4
 check "weir-php in PHP 8.5" setup/debian.sh "$target" sid 8.5
 check "containers" setup/container.sh "$target"
 check "Kubernetes" setup/kubernetes.sh "$target"
+check "packages of Debian 12" packages bookworm
+check "packages of Debian 13" packages trixie
 check "h3i is built" "$cargo" build --locked --manifest-path setup/h3i/Cargo.toml --target-dir "$target/h3i"
 check "scanners of TLS, h3i" tests_of_release tls conformance::
 echo

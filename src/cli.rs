@@ -271,6 +271,11 @@ enum TypedCommand {
         /// Repeat every two seconds
         #[arg(long, conflicts_with = "json")]
         watch: bool,
+        /// Only say whether weir can serve: exit code 0 or 1, for health checks
+        ///
+        /// As `/readyz` of the admin interface answers. If it cannot, the reason is printed.
+        #[arg(long, conflicts_with_all = ["json", "watch", "pool", "only"])]
+        healthy: bool,
         /// Show only this pool
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
@@ -470,12 +475,17 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Status {
             json,
             watch,
+            healthy,
             pool,
             only,
             admin,
         } => {
             let pool = pool.or(only);
-            Command::Ask(Request::Status { json, watch, pool }, admin)
+            let request = match healthy {
+                true => Request::Healthy,
+                false => Request::Status { json, watch, pool },
+            };
+            Command::Ask(request, admin)
         }
         TypedCommand::Upgrade { admin } => Command::Ask(Request::Upgrade, admin),
         TypedCommand::Reload { admin } => Command::Ask(Request::Reload, admin),

@@ -59,6 +59,8 @@ pub enum Request {
         /// Show only this pool.
         pool: Option<String>,
     },
+    /// `weir status --healthy`
+    Healthy,
     /// `weir drain`
     Drain {
         /// End the drain.
@@ -90,7 +92,7 @@ impl Request {
     /// The word on the command line.
     fn command(&self) -> &'static str {
         match self {
-            Self::Status { .. } => "status",
+            Self::Status { .. } | Self::Healthy => "status",
             Self::Drain { .. } => "drain",
             Self::SetPool { .. } | Self::RestartPool { .. } => "pool",
             Self::Reload => "reload",
@@ -114,6 +116,7 @@ pub fn ask(asked: &Request, args: &AdminArgs) -> ExitCode {
     }
     let (method, path) = match asked {
         Request::Status { pool, .. } => (Method::GET, status_path(pool.as_deref())),
+        Request::Healthy => (Method::GET, "/readyz".to_owned()),
         Request::Reload => (Method::POST, "/reload".to_owned()),
         Request::Upgrade => (Method::POST, "/upgrade".to_owned()),
         Request::Stop { now: false } => (Method::POST, "/stop".to_owned()),
@@ -154,6 +157,11 @@ pub fn ask(asked: &Request, args: &AdminArgs) -> ExitCode {
                 && let Some(manager) = weir_admin::manager_of(socket) =>
         {
             reload_by_signal(&place, manager)
+        }
+        // Other codes than 0 and 1 are reserved for health checks of containers.
+        (Err(error), Request::Healthy) => {
+            console::say_error(error.to_string(), "");
+            ExitCode::FAILURE
         }
         (Err(error), _) => {
             let (hint, code) = match &error {

@@ -13,7 +13,7 @@ pub(super) fn unknown_command(error: &clap::Error) -> Option<(String, &'static s
     let hint = match name.to_ascii_lowercase().as_str() {
         "start" | "run" | "up" | "server" | "daemon" | "listen" | "http" | "php-server"
         | "file-server" => {
-            "weir serve -c FILE starts weir in the foreground, weir serve FOLDER without a configuration; as a service: systemctl start weir (examples/weir.service)"
+            "weir serve -c FILE starts weir in the foreground, weir serve FOLDER without a configuration; as a service: systemctl start weir (docs/systemd.md)"
         }
         "restart" | "force-reload" => {
             "weir reload reads the configuration again, weir upgrade starts the installed program; neither loses a request. weir pool NAME restart starts the workers of one pool again"
@@ -89,7 +89,7 @@ pub(super) fn unknown_argument(error: &clap::Error, command: Option<&str>) -> Op
             "Write the folder without a flag: weir serve FOLDER."
         }
         ("--daemon" | "--daemonize" | "-D", _) => {
-            "weir stays in the foreground. Let systemd or a container keep it running (examples/weir.service)."
+            "weir stays in the foreground. Let systemd or a container keep it running (docs/systemd.md)."
         }
         ("--tls" | "--https" | "--ssl" | "--host-name", _) => {
             "Write the name of the site: weir serve FOLDER --domain localhost."

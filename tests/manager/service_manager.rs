@@ -1,7 +1,7 @@
 //! weir under a service manager, whose part the test plays: what systemd is told (sd_notify(3)), in order; and whether systemd
 //! accepts the unit that weir comes with.
 
-use std::{os::unix::net::UnixDatagram, process::Child, thread};
+use std::{os::unix::net::UnixDatagram, path::Path, process::Child, thread};
 
 use weir_test::{
     LIMIT,
@@ -168,24 +168,50 @@ fn a_service_manager_is_told_of_start_reload_upgrade_and_stop_in_order() {
 }
 
 #[test]
-fn systemd_accepts_the_unit_that_weir_comes_with() {
-    let unit = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/weir.service");
-    let text = fs::read_to_string(unit).unwrap();
-    assert!(text.contains("/usr/local/bin/weir "));
+fn systemd_accepts_the_units_that_weir_comes_with() {
     let setup = Setup::new();
-    let own = setup.path("weir.service");
-    // It must name a program that is here.
-    let text = text.replace("/usr/local/bin/weir ", &format!("{} ", program()));
-    fs::write(&own, text).unwrap();
+    for (unit, installed) in [
+        ("weir.service", "weir.service"),
+        ("weir@.service", "weir@root.service"),
+    ] {
+        let text = fs::read_to_string(project().join("packaging/systemd").join(unit)).unwrap();
+        assert!(text.contains("=/usr/bin/weir "));
+        // It must name a program that is here.
+        let text = text.replace("/usr/bin/weir ", &format!("{} ", program()));
+        // systemd reads the template's instance from its name.
+        let own = setup.path(installed);
+        fs::write(&own, text).unwrap();
+        let (verified, said) = systemd_analyze(&["verify", "--man=no"], &own);
+        let about: Vec<&str> = (said.lines())
+            .filter(|line| line.contains(installed))
+            .collect();
+        assert!(verified && about.is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn the_units_allow_little() {
+    for unit in ["weir.service", "weir@.service"] {
+        let unit = project().join("packaging/systemd").join(unit);
+        // The threshold is ten times the number that is shown.
+        let arguments = ["security", "--offline=true", "--threshold=30"];
+        let (few, said) = systemd_analyze(&arguments, &unit);
+        assert!(few, "{said}");
+    }
+}
+
+/// Whether it succeeds, and its output.
+fn systemd_analyze(arguments: &[&str], unit: &Path) -> (bool, String) {
     let output = Command::new("systemd-analyze")
-        .arg("verify")
-        .arg(&own)
+        .args(arguments)
+        .arg(unit)
         .output()
         .expect("systemd-analyze; setup/install.sh test installs it");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let about: Vec<&str> = said
-        .lines()
-        .filter(|line| line.contains("weir.service"))
-        .collect();
-    assert!(output.status.success() && about.is_empty(), "{said}");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output.status.success(), said)
+}
+
+fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }

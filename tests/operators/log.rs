@@ -261,11 +261,11 @@ fn files_are_opened_again_at_sigusr1() {
     assert!(weir.read("log/access.log.1").contains("before"));
 }
 
-/// The configuration of the page and the file of the examples; only folders differ.
+/// The configuration of the page and the file of the package; only folders differ.
 #[test]
 fn logrotate_rotates_as_the_page_says() {
     let project = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let example = fs::read_to_string(project.join("examples/weir.logrotate")).expect("a file");
+    let example = fs::read_to_string(project.join("packaging/weir.logrotate")).expect("a file");
     let page = fs::read_to_string(project.join("docs/log-rotation.md")).expect("a page");
     assert!(page.contains(&format!("```text\n{example}```")));
     let setup = Setup::new().file("text.txt", "a text");

@@ -148,6 +148,25 @@ fn with_the_token_things_are_done_over_tcp() {
 }
 
 #[test]
+fn a_health_check_gets_an_exit_code_and_the_reason() {
+    let running = start(1, "", "", false);
+    let place = running.tcp.to_string();
+    let healthy = || weir(&place, &["status", "--healthy"]);
+    assert_eq!(healthy().status.code(), Some(0));
+    running.fine(&["drain"]);
+    let drained = healthy();
+    assert_eq!(drained.status.code(), Some(1));
+    assert!(said(&drained).contains("drain"), "{}", said(&drained));
+    running.fine(&["drain", "--off"]);
+    assert_eq!(healthy().status.code(), Some(0));
+    let nobody = free_address().to_string();
+    assert_eq!(
+        weir(&nobody, &["status", "--healthy"]).status.code(),
+        Some(1)
+    );
+}
+
+#[test]
 fn promtool_finds_nothing_wrong_with_the_metrics_of_servers_and_strange_names() {
     let strange = "[pool.\"a \\\"b\\\" \\\\ <i>\"]\nruntime = \"servers\"\nservers = [\"127.0.0.1:9\", \"127.0.0.2:9\"]\n\
                    queue.maxconn = 2\n";

@@ -1,9 +1,12 @@
-//! Limits of the kernel: open files, the accept queue.
+//! Limits of the kernel: open files, priority, the accept queue.
 
 use std::io;
 
 use rustix::{
-    process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit},
+    process::{
+        Pid, Resource, Rlimit, getpriority_process, getrlimit, prlimit, setpriority_process,
+        setrlimit,
+    },
     thread::CapabilitySet,
 };
 
@@ -29,6 +32,55 @@ pub fn open_files() -> OpenFiles {
 /// kernel's limit (`fs.nr_open`).
 pub fn may_set_open_files(limit: u64) -> bool {
     limit <= open_files().hard || (may_raise_limits() && limit <= most_open_files())
+}
+
+/// Our own nice value.
+///
+/// # Errors
+/// As getpriority(2).
+pub fn priority() -> io::Result<i32> {
+    Ok(getpriority_process(None)?)
+}
+
+/// Sets the nice value of a process that still has a single thread: -20 (highest priority) to 19 (lowest).
+///
+/// # Errors
+/// As setpriority(2): `PermissionDenied` without the permission to raise the priority.
+pub fn set_priority(pid: u32, nice: i32) -> io::Result<()> {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap_or(0)).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(setpriority_process(Some(pid), nice)?)
+}
+
+/// Whether we may give ourselves this nice value: everybody may lower the priority, or raise it as far as `RLIMIT_NICE` allows;
+/// with `CAP_SYS_NICE` to any value (setpriority(2)).
+pub fn may_set_priority(nice: i32) -> bool {
+    getpriority_process(None).is_ok_and(|own| nice >= own)
+        || lowest_nice(getrlimit(Resource::Nice).current) <= nice
+        || rustix::thread::capabilities(None)
+            .is_ok_and(|ours| ours.effective.contains(CapabilitySet::SYS_NICE))
+}
+
+/// This process and those that it starts cannot raise their priority any more, unless they have `CAP_SYS_NICE`. A service manager may
+/// have allowed it.
+///
+/// # Errors
+/// As setrlimit(2).
+pub fn keep_priority() -> io::Result<()> {
+    let nice = getpriority_process(None)?;
+    if lowest_nice(getrlimit(Resource::Nice).maximum) >= nice {
+        return Ok(());
+    }
+    let kept = u64::try_from(20 - nice).ok();
+    let kept = Rlimit {
+        current: kept,
+        maximum: kept,
+    };
+    Ok(setrlimit(Resource::Nice, kept)?)
+}
+
+/// What a value of `RLIMIT_NICE` allows; `None`: no limit.
+fn lowest_nice(limit: Option<u64>) -> i32 {
+    limit.map_or(-20, |limit| 20 - i32::try_from(limit.min(40)).unwrap_or(40))
 }
 
 /// Whether we may raise hard limits (`CAP_SYS_RESOURCE`).

@@ -216,23 +216,6 @@ pub fn clock_ticks() -> u64 {
     rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// Our own nice value.
-///
-/// # Errors
-/// As getpriority(2).
-pub fn priority() -> io::Result<i32> {
-    Ok(process::getpriority_process(None)?)
-}
-
-/// Sets the nice value of a process that still has a single thread: -20 (highest priority) to 19 (lowest).
-///
-/// # Errors
-/// As setpriority(2): `PermissionDenied` without the permission to raise the priority.
-pub fn set_priority(pid: u32, nice: i32) -> io::Result<()> {
-    let pid = process_id(pid).ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(process::setpriority_process(Some(pid), nice)?)
-}
-
 /// Asks the process group of `pid` to end (`SIGTERM`). It is not an error if the process is gone.
 ///
 /// # Errors
@@ -488,6 +471,11 @@ impl Child {
         if let Some(nice) = self.priority {
             *step = Step::Priority;
             process::setpriority_process(None, nice)?;
+        }
+        // One that takes our place has to have our rights.
+        if !self.outlives_us {
+            *step = Step::Priority;
+            limits::keep_priority()?;
         }
         if let Some(folder) = &self.chroot {
             *step = Step::Chroot;

@@ -14,7 +14,10 @@ use std::{
 };
 
 use weir_control::{Channel, ToGateway, ToManager};
-use weir_sys::process::{self, Exit, Spawn};
+use weir_sys::{
+    limits,
+    process::{Exit, Spawn},
+};
 
 use super::{jail::ROLE, role, unsent::Unsent};
 
@@ -76,9 +79,9 @@ impl Gateway {
     ) -> Result<(), String> {
         let (pid, channel) = role::start("weir: gateway", ROLE, |spawn| Spawn {
             environment: environment(),
+            priority: first(priority),
             ..spawn
         })?;
-        put_first(pid, priority);
         self.due = None;
         self.running = Some(Running {
             pid,
@@ -410,18 +413,20 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Maximum number of waiting messages; with more, the gateway counts as stuck.
 const MAX_QUEUE: usize = 16_384;
 
-/// Gives the gateway a higher priority than the workers. It has one thread at this time; threads that it starts
-/// inherit the priority.
-fn put_first(pid: u32, wanted: Option<i32>) {
-    let usual = || process::priority().map(|own| (own - weir_config::GATEWAY_FIRST).max(FIRST));
-    let set = match wanted {
-        Some(nice) => process::set_priority(pid, nice),
-        // Without the right to do that, it keeps the usual priority.
-        None => usual().and_then(|nice| process::set_priority(pid, nice).or(Ok(()))),
+/// The gateway's priority, which is higher than that of the workers unless the operator has `wanted` another one. `None`: ours,
+/// because we may not raise it.
+fn first(wanted: Option<i32>) -> Option<i32> {
+    let nice = match wanted {
+        Some(nice) => nice,
+        None => (limits::priority().ok()? - weir_config::GATEWAY_FIRST).max(FIRST),
     };
-    if let Err(error) = set {
-        log::warn!("[server] process_priority: the gateway's priority cannot be set: {error}");
+    let may = limits::may_set_priority(nice);
+    if !may && wanted.is_some() {
+        log::warn!(
+            "[server] process_priority: the gateway's priority cannot be set: weir may not raise it to {nice}"
+        );
     }
+    may.then_some(nice)
 }
 
 /// The highest priority.

@@ -216,7 +216,7 @@ impl Master {
             }
         }
         if let Some(nice) = self.spec.priority {
-            process::set_priority(pid, nice)?;
+            limits::set_priority(pid, nice)?;
         }
         Ok(())
     }

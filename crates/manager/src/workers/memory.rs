@@ -161,14 +161,13 @@ fn cost_of(pid: u32) -> Option<Cost> {
     let given_back = field(&status, "VmHWM:")
         .unwrap_or(0)
         .saturating_sub(resident);
+    // Without CAP_SYS_PTRACE only this process itself may read it. Files and shared memory are in memory once for all workers.
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
     let now = rollup
         .ok()
         .and_then(|text| field(&text, "Pss:"))
-        .unwrap_or_else(|| {
-            let shared = field(&status, "RssShmem:").unwrap_or(0);
-            resident.saturating_sub(shared)
-        });
+        .or_else(|| field(&status, "RssAnon:"))
+        .unwrap_or(resident);
     Some(Cost {
         now,
         most: now.saturating_add(given_back),
