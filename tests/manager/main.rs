@@ -11,6 +11,7 @@ mod old;
 mod ordinary_user;
 mod php_processes;
 mod process_one;
+mod programs;
 mod ready;
 mod residue;
 mod service_manager;

@@ -5,6 +5,7 @@
 mod calls;
 mod certificates;
 mod pool;
+mod programs;
 mod weir;
 mod work;
 
@@ -92,6 +93,7 @@ pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
     found.extend(weir::failures(status));
     found.extend(weir::logs(status));
     found.extend(certificates::troubles(status));
+    found.extend(programs::troubles(status));
     found.extend(calls::troubles(status));
     found.extend(weir::kernel(status));
     found.extend(weir::connections(status));

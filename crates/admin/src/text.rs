@@ -4,6 +4,7 @@ mod certificates;
 mod egress;
 mod pools;
 mod processes;
+mod programs;
 
 use std::fmt::Write;
 
@@ -53,6 +54,7 @@ fn status_in(status: &Value, width: usize) -> String {
     }
     reloads(&mut out, status);
     pools::put(&mut out, list(&status["pools"]), &troubles);
+    programs::put(&mut out, list(&status["programs"]));
     sites(&mut out, list(&status["sites"]));
     egress::egress(&mut out, &status["egress"]);
     listeners(&mut out, status);

@@ -16,6 +16,7 @@ use crate::{
         Php, PhpSetting, Pm, Pool, PoolId, Protocol, Route, Runtime, SerializeBy, Server, Settings,
         Site, Tls, Workers,
     },
+    programs::programs,
     queue::{NO_REPORT, queue},
     rows::{Row, log::FACILITIES},
     scalar, servers,
@@ -32,11 +33,8 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
     let mut listeners = listeners(&document.listeners, &pool_names, sink);
     let mut sites = sites(&document.sites, &document.listeners, &pool_names, sink);
     let certificates = tls::certificates(document, &mut listeners, &mut sites, sink);
-    let pools = document
-        .pools
-        .iter()
-        .map(|tables| pool(tables, env, sink))
-        .collect();
+    let pools = document.pools.iter();
+    let pools: Vec<Pool> = pools.map(|tables| pool(tables, env, sink)).collect();
     let server = server(&document.server, env, sink);
     for name in server.ready_pools.iter().flatten() {
         let key = ("ready_pools", &document.server);
@@ -51,6 +49,7 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         certificates,
         listeners,
         sites,
+        programs: programs(&document.programs, &pools, &pool_names, sink),
         pools,
         egress: egress::egress(document, sink),
         log: log(&document.log, sink),
@@ -620,7 +619,7 @@ fn calls_beside(access: &LogTarget, format: &LogFormat) -> LogTarget {
 }
 
 /// Reports `syslog` for a log other than the error log: only errors are few enough for the system's log.
-fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
+pub(crate) fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
     if entries.is_written(key) && entries.get::<LogTarget>(key) == LogTarget::Syslog {
         let message = format!("`{key}` cannot be written to syslog");
         let hint = "write a file; only `error` of [log] can use syslog";

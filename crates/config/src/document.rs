@@ -23,6 +23,7 @@ pub(crate) struct Document {
     pub(crate) listeners: Vec<Named>,
     pub(crate) sites: Vec<SiteTables>,
     pub(crate) pools: Vec<PoolTables>,
+    pub(crate) programs: Vec<Named>,
     pub(crate) egress: Option<EgressTables>,
     pub(crate) tls: Entries,
     pub(crate) acme: Entries,
@@ -75,6 +76,7 @@ impl Document {
             listeners: Vec::new(),
             sites: Vec::new(),
             pools: Vec::new(),
+            programs: Vec::new(),
             egress: None,
             tls: Entries::none(Section::Tls, "tls", 0..0),
             acme: Entries::none(Section::Acme, "tls.acme", 0..0),
@@ -102,6 +104,7 @@ impl Document {
                 }
                 "site" => document.sites = walk.sites(node),
                 "pool" => document.pools = walk.pools(node),
+                "program" => document.programs = walk.flat(Section::Program, "program", node),
                 name => walk.unknown_section(name, key, node),
             }
         }
@@ -241,6 +244,7 @@ impl Walk<'_> {
             Section::Listen => "web",
             Section::Site | Section::Certificate => "shop",
             Section::EgressHost => "payments",
+            Section::Program => "queue",
             _ => "php",
         };
         let Some(table) = node.get_ref().as_table() else {
@@ -344,28 +348,30 @@ fn is_pool_name(name: &str) -> bool {
         && !name.chars().any(char::is_control)
 }
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "server",
     "listen",
     "tls",
     "certificate",
     "site",
     "pool",
+    "program",
     "egress",
     "log",
 ];
-const TABLES: [&str; 8] = [
+const TABLES: [&str; 9] = [
     "[server]",
     "[listen.NAME]",
     "[tls]",
     "[certificate.NAME]",
     "[site.NAME]",
     "[pool.NAME]",
+    "[program.NAME]",
     "[egress]",
     "[log]",
 ];
 /// Names that other programs use for our tables.
-const THEIRS: [(&str, &str); 10] = [
+const THEIRS: [(&str, &str); 14] = [
     ("ssl", "[tls]"),
     ("certificates", "[certificate.NAME]"),
     ("global", "[server]"),
@@ -376,4 +382,8 @@ const THEIRS: [(&str, &str); 10] = [
     ("host", "[site.NAME]"),
     ("vhost", "[site.NAME]"),
     ("virtualhost", "[site.NAME]"),
+    ("cron", "[program.NAME]"),
+    ("service", "[program.NAME]"),
+    ("daemon", "[program.NAME]"),
+    ("timer", "[program.NAME]"),
 ];

@@ -407,13 +407,14 @@ fn dotted_pm(table: &DeTable<'_>, sink: &mut Sink) -> Vec<&'static str> {
 
 /// The row's default. It is parsed once: thousands of tables may need it.
 fn default_of(row: &'static Row) -> Option<Value> {
-    static PARSED: LazyLock<[HashMap<&'static str, Value, Quick>; 12]> = LazyLock::new(|| {
-        Section::ALL.map(|section| {
-            let rows = rows::all().filter(|row| row.sections.first() == Some(&section));
-            rows.filter_map(|row| Some((row.name, parsed_default(row)?)))
-                .collect()
-        })
-    });
+    static PARSED: LazyLock<[HashMap<&'static str, Value, Quick>; rows::COUNT]> =
+        LazyLock::new(|| {
+            Section::ALL.map(|section| {
+                let rows = rows::all().filter(|row| row.sections.first() == Some(&section));
+                rows.filter_map(|row| Some((row.name, parsed_default(row)?)))
+                    .collect()
+            })
+        });
     let section = row.sections.first()?;
     PARSED[*section as usize].get(row.name).cloned()
 }

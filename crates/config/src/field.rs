@@ -16,11 +16,12 @@ use crate::{
     access_format::AccessFormat,
     model::{
         Address, BasicAuth, EncodedSlash, ErrorFormat, FairBy, Forwarded, ForwardedFields, HashBy,
-        HostPattern, Hsts, Http2, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern, Peer,
-        PriorityRule, QueueOrder, Rate, RequestPart, Reserve, Secret, SerializeBy, SocketPath,
-        ValuePattern,
+        HostPattern, Hsts, Http2, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern,
+        Overlap, Peer, PriorityRule, QueueOrder, Rate, RequestPart, Reserve, Restart, Secret,
+        SerializeBy, SocketPath, ValuePattern,
     },
     rows::{Kind, Row},
+    schedule::Schedule,
     template::Template,
     texts::{quote, show_size},
     value::Value,
@@ -65,6 +66,7 @@ settings! {
     Vec<SocketAddr>: Nameservers, |servers| not_empty(servers, quoted);
     Vec<Peer>: Peers, |peers| not_empty(peers, quoted);
     Option<Hsts>: Hsts, |hsts| hsts.map(|hsts| quote(&hsts.to_string()));
+    Option<Schedule>: Schedule, |schedule| schedule.as_ref().map(|schedule| quote(schedule.as_str()));
     Option<Rate>: Rate, |rate| rate.map(|rate| quote(&rate.to_string()));
     Option<BasicAuth>: BasicAuth, |auth| auth.as_ref().map(|auth| {
         format!("{{ realm = {}, file = {} }}", quote(&auth.realm), path(&auth.file))
@@ -343,6 +345,8 @@ words! {
     EncodedSlash { "pass" => Pass, "refuse" => Refuse }
     OnClientLeft { "finish" => Finish, "cancel" => Cancel, "finish_if_answering" => FinishIfAnswering }
     QueueOrder { "adaptive" => Adaptive, "fifo" => Fifo }
+    Overlap { "skip" => Skip, "wait" => Wait }
+    Restart { "always" => Always, "on-failure" => OnFailure, "never" => Never }
     Level { "error" => Error, "warning" => Warning, "notice" => Notice, "debug" => Debug }
     ErrorFormat { "weir" => Weir, "json" => Json, "fpm" => Fpm }
     ForwardedFields { "any" => Any, "x-forwarded" => XForwarded, "forwarded" => Rfc7239 }

@@ -5,7 +5,7 @@ use crate::{
     field::Field,
     model::{
         Acme, Certificate, Egress, FastCgi, HostSettings, Http2Limits, Listener, Log, Php, Policy,
-        Pool, Queue, Server, Servers, Settings, Tls, Workers,
+        Pool, Program, Queue, Server, Servers, Settings, Tls, Workers,
     },
 };
 
@@ -45,7 +45,7 @@ macro_rules! fields {
 
 fields! {
     Server {
-        user, group, chroot, threads, pid_file, shutdown_timeout, shutdown_delay, max_old_generations, upgrade_timeout, gateway_timeout, max_connections,
+        user, group, chroot, threads, pid_file, state_dir, shutdown_timeout, shutdown_delay, max_old_generations, upgrade_timeout, gateway_timeout, max_connections,
         max_connections_per_address, trusted, forwarded_by, untrusted_forwarded in passes_untrusted,
         max_rate_clients, max_waiting_passwords, spool_dir, max_spool, compress_threads, compress_memory, compress_cache, http2_memory,
         server_software, admin, admin_tcp, admin_token_file,
@@ -94,6 +94,7 @@ fields! {
         process_idle_timeout in idle_timeout, max_requests, max_memory, user, group, chroot, chdir, clear_env, env,
         rlimit_files, rlimit_core, rlimit_processes, process_priority in priority, output_log, decorate_output,
     }
+    Program { instances, restart, schedule, timezone, overlap, max_runtime, stop_timeout }
     Queue {
         maxconn, max_queue, when_full in waits_when_full, timeout, reserve, serialize_by, serialize_queue, client_share,
         order,

@@ -3,6 +3,7 @@
 mod basic_auth;
 mod booted;
 mod egress;
+mod program;
 mod tls;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
 use crate::{
     Checked,
     diagnostic::{Diagnostic, Severity},
-    model::{Address, Command, LogTarget, Pool, Runtime, Settings, Upstream, Workers},
+    model::{Address, LogTarget, Pool, Runtime, Settings, Upstream, Workers},
     scalar, texts,
 };
 
@@ -126,6 +127,7 @@ pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagno
     for pool in &checked.config.pools {
         pass.pool(pool);
     }
+    pass.programs();
     pass.egress();
     pass.tls();
     pass.basic_auth();
@@ -427,7 +429,7 @@ impl Pass<'_> {
                 self.workers(&path, &php.workers);
             }
             Runtime::Command(command) => {
-                self.program(&path, command);
+                self.program(&path, &command.argv, &command.workers);
                 self.workers(&path, &command.workers);
             }
             Runtime::Servers(servers) => {
@@ -450,8 +452,8 @@ impl Pass<'_> {
         }
     }
 
-    fn program(&mut self, path: &str, command: &Command) {
-        if let Some(program) = command.argv.first()
+    fn program(&mut self, path: &str, argv: &[String], workers: &Workers) {
+        if let Some(program) = argv.first()
             && self.machine.program(program).is_none()
         {
             let message = match program.contains('/') {
@@ -464,21 +466,13 @@ impl Pass<'_> {
             };
             return self.error(&format!("{path}.command"), message, hint);
         }
-        let Some(program) = command
-            .argv
-            .first()
-            .and_then(|name| self.machine.program(name))
-        else {
+        let Some(program) = argv.first().and_then(|name| self.machine.program(name)) else {
             return;
         };
         // Only root can start it as another user.
-        let user = command
-            .workers
-            .user
-            .clone()
-            .filter(|_| self.machine.is_root());
+        let user = workers.user.clone().filter(|_| self.machine.is_root());
         if let Some(user) = user.or_else(|| self.gateway_user())
-            && command.workers.chroot.is_none()
+            && workers.chroot.is_none()
             && let Some(barrier) = self.machine.may_not_run(&program, &user)
         {
             let message = format!(

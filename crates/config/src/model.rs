@@ -22,6 +22,7 @@ mod host;
 mod http2;
 mod log;
 mod php;
+mod program;
 mod servers;
 mod tls;
 
@@ -34,6 +35,7 @@ pub use host::HostPattern;
 pub use http2::{Http2, Http2Limits};
 pub use log::{ErrorFormat, Level, Log, LogFormat, LogTarget};
 pub use php::{Php, PhpSetting};
+pub use program::{Overlap, Program, Restart};
 pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamServer};
 pub use tls::{
     Acme, AutoCertificate, Certificate, ClientAuth, DEFAULT_CERTIFICATES, Hsts, Issuer,
@@ -57,6 +59,8 @@ pub struct Config {
     pub sites: Vec<Site>,
     /// `[pool.NAME]`, in the order of the file. [`PoolId`] is an index into it.
     pub pools: Vec<Pool>,
+    /// `[program.NAME]`, in the order of the file.
+    pub programs: Vec<Program>,
     /// `[egress]`. `None`: there is no such table.
     pub egress: Option<Egress>,
     /// `[log]`
@@ -87,6 +91,8 @@ pub struct Server {
     pub threads: usize,
     /// File for the manager's process id.
     pub pid_file: Option<PathBuf>,
+    /// Folder for what a restart of weir must know: the last times of programs with a schedule.
+    pub state_dir: PathBuf,
     /// How long a graceful stop waits for running requests.
     pub shutdown_timeout: Duration,
     /// How long weir still accepts connections after it was told to stop gracefully, while it is not ready.

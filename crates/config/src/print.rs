@@ -10,8 +10,8 @@ use crate::{
     fields::Fields,
     model::{
         Action, Address, AgentCheck, Balance, Check, Config, FastCgi, Listener, Log, PathPattern,
-        Php, Pm, Pool, PoolId, Protocol, Queue, Route, Runtime, Server, Servers, Settings, Site,
-        Tls, UpstreamServer, Workers,
+        Php, Pm, Pool, PoolId, Program, Protocol, Queue, Route, Runtime, Server, Servers, Settings,
+        Site, Tls, UpstreamServer, Workers,
     },
     rows::{self, Default, Row, Section, log::FACILITIES},
     settings::default_hide_files,
@@ -65,6 +65,10 @@ pub fn to_toml(config: &Config) -> String {
             "maxconn" if found_out => Absent,
             _ => queue(&pool.queue, row),
         });
+    }
+    for program in &config.programs {
+        out.header(&format!("[program.{}]", program.name));
+        out.section(Section::Program, |row| self::program(config, program, row));
     }
     if let Some(egress) = &config.egress {
         out.header("[egress]");
@@ -449,6 +453,18 @@ fn workers(workers: &Workers, row: &Row) -> Printed {
         // Only PHP's workers have it.
         ("max_memory", _) => Foreign,
         _ => field(workers, row),
+    }
+}
+
+fn program(config: &Config, program: &Program, row: &Row) -> Printed {
+    let has_schedule = program.schedule.is_some();
+    match (row.name, program.field(row.name)) {
+        ("command", _) => Value(texts(&program.argv)),
+        ("pool", _) => option(program.pool.map(|pool| quote(&config.pools[pool.0].name))),
+        ("instances" | "restart", _) if has_schedule => Foreign,
+        ("timezone" | "overlap", _) if !has_schedule => Foreign,
+        (_, Some(filled)) => option(filled.show(row)),
+        (_, None) => field(&program.process, row),
     }
 }
 

@@ -140,6 +140,9 @@ fn about(section: Section) -> &'static str {
              [weir fpm](php-fpm.md) reads a whole php-fpm.conf as it is."
         }
         Section::Queue => "The queue of requests that wait for a worker of the pool.",
+        Section::Program => {
+            "One table per program that weir runs beside the pools: workers of a queue, schedulers, lines of a crontab: [programs.md](programs.md)."
+        }
         Section::Egress => {
             "Outgoing calls of the application. Without this table, weir accepts none."
         }
@@ -316,6 +319,7 @@ mod tests {
             (Section::Route, _) => &["path = \"/api/*\""],
             (Section::Pool, "command") => &["command = [\"/usr/bin/php-cgi\"]"],
             (Section::Pool, "servers") => &["servers = [\"127.0.0.1:9000\"]", "queue.maxconn = 4"],
+            (Section::Program, _) => &["command = [\"/bin/true\"]"],
             (Section::Pool, _) => &["status_path = \"/status\""],
             (Section::Egress, _) => &["allow = [\"api.example.com\"]"],
             (Section::EgressHost, _) => &["hosts = [\"api.example.com\"]"],

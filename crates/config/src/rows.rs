@@ -7,6 +7,7 @@ mod egress;
 mod listen;
 pub(crate) mod log;
 mod pool;
+mod program;
 mod queue;
 mod server;
 mod site;
@@ -19,7 +20,8 @@ use std::{
 };
 
 use crate::rows::Section::{
-    Acme, Certificate, Egress, EgressHost, Listen, Log, Pool, Queue, Route, Server, Site, Tls,
+    Acme, Certificate, Egress, EgressHost, Listen, Log, Pool, Program, Queue, Route, Server, Site,
+    Tls,
 };
 
 /// A kind of table in weir.toml.
@@ -34,6 +36,7 @@ pub(crate) enum Section {
     Route,
     Pool,
     Queue,
+    Program,
     Egress,
     EgressHost,
     Log,
@@ -41,7 +44,7 @@ pub(crate) enum Section {
 
 impl Section {
     /// All sections, in the order of the reference page.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; COUNT] = [
         Server,
         Listen,
         Tls,
@@ -51,6 +54,7 @@ impl Section {
         Route,
         Pool,
         Queue,
+        Program,
         Egress,
         EgressHost,
         Log,
@@ -79,6 +83,7 @@ impl Section {
             Route => "[[site.NAME.route]]",
             Pool => "[pool.NAME]",
             Queue => "[pool.NAME.queue]",
+            Program => "[program.NAME]",
             Egress => "[egress]",
             EgressHost => "[egress.host.NAME]",
             Log => "[log]",
@@ -175,6 +180,8 @@ kinds! {
     SocketPath "unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\"";
     TcpAddress "host:port", "\"127.0.0.1:9180\"";
     Program "a list of program and arguments", "[\"/usr/bin/php-cgi\"]";
+    /// Cron's five fields, or one of its words.
+    Schedule "cron's five fields", "\"*/5 * * * *\"";
     Hosts "a list of hosts", "[\"shop.example\", \"*.shop.example\"]";
     Methods "a list of methods", "[\"GET\", \"POST\"]";
     HeaderNames "a list of header names", "[\"X-Powered-By\"]";
@@ -260,7 +267,7 @@ pub(crate) fn of(section: Section) -> impl Iterator<Item = &'static Row> {
 }
 
 /// A configuration may have thousands of tables, so nothing is searched for each key.
-static BY_NAME: LazyLock<[HashMap<&'static str, &'static Row, Quick>; 12]> =
+static BY_NAME: LazyLock<[HashMap<&'static str, &'static Row, Quick>; COUNT]> =
     LazyLock::new(|| Section::ALL.map(|section| of(section).map(|row| (row.name, row)).collect()));
 
 /// Hashes names of keys. The names in the tables are weir's own, so nobody can choose names that collide.
@@ -291,7 +298,7 @@ impl Hasher for Fnv {
 }
 
 /// In the order of [`Section::ALL`].
-static BY_SECTION: LazyLock<[Vec<&'static Row>; 12]> = LazyLock::new(|| {
+static BY_SECTION: LazyLock<[Vec<&'static Row>; COUNT]> = LazyLock::new(|| {
     Section::ALL.map(|section| {
         let rows = all();
         rows.filter(|row| row.sections.contains(&section)).collect()
@@ -312,6 +319,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
         site::POLICY,
         pool::POOL,
         queue::QUEUE,
+        program::PROGRAM,
         egress::EGRESS,
         log::LOG,
     ]
@@ -379,6 +387,9 @@ impl Row {
         self
     }
 }
+
+/// How many sections there are.
+pub(crate) const COUNT: usize = 13;
 
 /// What a `priority` may be, least and most.
 pub(crate) const PRIORITIES: (i64, i64) = (-1000, 1000);

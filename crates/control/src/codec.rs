@@ -8,8 +8,9 @@ use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 use super::{
     Action, BadMessage, CallSource, CertificateOrder, CertificateOrders, Challenges, DemandReport,
     DrainStatus, EgressFiles, GivenCertificate, GivenChallenge, Health, Jail, ManagerCounts,
-    OldGeneration, PoolUse, ProcessUse, Reactors, SlowPlace, Source, TicketSecrets, TlsFiles,
-    ToGateway, ToManager, WorkerRequest, WorkerTotals,
+    OldGeneration, PoolUse, ProcessUse, ProgramEnd, ProgramProcess, ProgramReport, ProgramReports,
+    Reactors, SlowPlace, Source, TicketSecrets, TlsFiles, ToGateway, ToManager, WorkerRequest,
+    WorkerTotals,
     wire::{Field, Message, Reader, Writer, fields, messages, nested},
 };
 
@@ -58,6 +59,7 @@ messages! {
     84 => TicketKeys(keys),
     85 => Challenges { number; file },
     86 => CertificateOrders(; file),
+    94 => Programs(; file),
     87 => CertificateRefused { name, pause },
     88 => Quic { gateway, secret },
     89 => Datagrams { listener, reactor; socket },
@@ -150,6 +152,13 @@ fields! {
     Challenges { list }
     CertificateOrder { name, on_demand, renew_at, done, failed, failures, error, failed_at, next }
     CertificateOrders { list, demand }
+    ProgramReports { list, forgets }
+    ProgramReport {
+        name, pool, schedule, instances, processes, elsewhere, next, last_start, last_end, failures, again_in, started, not_started,
+        succeeded, failed, too_long, killed, skipped, made_up,
+    }
+    ProgramProcess { pid, time, ends }
+    ProgramEnd { ago, how, is_failure, lived, said }
     DemandReport {
         kept, most, pending, allowed, refused, unanswered, limited, done, failed, lapsed, first_end, error,
     }
@@ -225,6 +234,7 @@ macro_rules! files {
 files! {
     Challenges 64 << 20;
     CertificateOrders 64 << 20;
+    ProgramReports 64 << 20;
     TlsFiles 512 << 20;
     EgressFiles 64 << 20;
 }

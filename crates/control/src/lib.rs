@@ -17,6 +17,7 @@ mod manager_report;
 mod name_files;
 mod operator_actions;
 mod outbox;
+mod programs;
 mod reactors;
 mod wire;
 
@@ -42,6 +43,7 @@ pub use manager_report::{LastReload, ManagerReport, ManagerReports, PoolUse, Slo
 pub use name_files::NameFiles;
 pub use operator_actions::{ActionResult, OperatorActions};
 pub use outbox::ManagerHandle;
+pub use programs::{ProgramEnd, ProgramProcess, ProgramReport, ProgramReports};
 pub use reactors::Reactors;
 
 /// The source of a call.
@@ -350,6 +352,8 @@ pub enum ToGateway<F = OwnedFd> {
     /// The state of orders for certificates, in the form of [`CertificateOrders::encode`]; part of the answer to
     /// [`ToManager::Measure`].
     CertificateOrders(F),
+    /// [`ProgramReports::encode`]; part of the answer to [`ToManager::Measure`].
+    Programs(F),
     /// There is no certificate on demand for this name, and it is not to be wanted again for so many seconds.
     CertificateRefused {
         /// The name.

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use weir_observe::{
 
 use crate::{
     CertificateOrder, CertificateOrders, DemandReport, ManagerCounts, ManagerHandle, OldGeneration,
-    ProcessUse, ToManager,
+    ProcessUse, ProgramReports, ToManager,
 };
 
 /// Asks the manager for reports, and keeps the last one.
@@ -44,6 +44,8 @@ pub struct ManagerReport {
     pub orders: Arc<[CertificateOrder]>,
     /// The state of certificates on demand; `None`: there are none.
     pub demand: Option<DemandReport>,
+    /// Programs.
+    pub programs: Arc<ProgramReports>,
     /// Collects the earlier configurations and the logs until the manager says that the report is complete.
     partial: (Vec<OldGeneration>, Vec<Health>),
     pub last_reload: Option<LastReload>,
@@ -143,6 +145,11 @@ impl ManagerReports {
         last.demand = orders.demand;
     }
 
+    /// The manager reports its programs.
+    pub fn set_programs(&self, programs: ProgramReports) {
+        self.last().programs = programs.into();
+    }
+
     /// The manager reports the last reload.
     pub fn last_reload(&self, ago: u64, done: bool, text: String) {
         let now = Instant::now();
@@ -202,6 +209,7 @@ impl ManagerReport {
         if let Some(demand) = &self.demand {
             demand.put_metrics(page);
         }
+        self.programs.put_metrics(page);
         page.put(Metric::Reloads, &["done"], counts.reloads as f64);
         page.put(Metric::Reloads, &["failed"], counts.failed_reloads as f64);
         page.put(Metric::GatewayRestarts, &[], counts.gateway_restarts as f64);
@@ -220,6 +228,12 @@ impl ManagerReport {
         let process =
             |used: &ProcessUse| json!({ "cpu": used.cpu as f64 / 1e6, "memory": used.memory });
         json!({ "manager": process(&self.manager), "gateway": process(&self.gateway) })
+    }
+
+    /// The programs, for the admin interface.
+    pub fn programs(&self) -> Vec<Value> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.programs.to_json(now.map_or(0, |now| now.as_secs()))
     }
 
     /// The reloads so far, for the admin interface.

@@ -170,6 +170,7 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             .prop_map(|(listener, socket)| ToGateway::EgressListener { listener, socket }),
         any::<u8>().prop_map(ToGateway::EgressFiles),
         any::<u8>().prop_map(ToGateway::CertificateOrders),
+        any::<u8>().prop_map(ToGateway::Programs),
         (".*", any::<u32>())
             .prop_map(|(name, pause)| ToGateway::CertificateRefused { name, pause }),
         Just(ToGateway::Start),

@@ -14,7 +14,7 @@ use std::{
 
 use super::{
     BadMessage, CertificateOrder, GivenCertificate, GivenChallenge, MOST_ADDRESSES, MOST_READY,
-    MOST_USES, PoolUse, ToManager,
+    MOST_USES, PoolUse, ProgramProcess, ProgramReport, ToManager,
 };
 
 /// A value that a packet can contain.
@@ -347,6 +347,14 @@ impl Element for GivenChallenge {
 }
 
 impl Element for CertificateOrder {
+    const MOST: usize = u32::MAX as usize;
+}
+
+impl Element for ProgramReport {
+    const MOST: usize = u32::MAX as usize;
+}
+
+impl Element for ProgramProcess {
     const MOST: usize = u32::MAX as usize;
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod agent_check;
 pub(crate) mod certificates;
 pub(crate) mod fpm_status;
 pub(crate) mod metrics;
+pub(crate) mod programs;
 pub(crate) mod readiness;
 mod serialized;
 mod servers;
@@ -124,6 +125,7 @@ impl AdminData for View {
             "sites": null,
             "kernel": all.then(|| view.to_json()),
             "processes": uses.as_ref().map(ManagerReport::processes),
+            "programs": uses.as_ref().filter(|_| all).map(ManagerReport::programs),
             "reloads": uses.as_ref().map(ManagerReport::reloads),
             "old_generations": uses.as_ref().map(ManagerReport::old_generations),
             "oom_kills": uses.as_ref().map(|uses| uses.counts.oom_kills),

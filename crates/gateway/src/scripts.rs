@@ -65,8 +65,8 @@ pub(crate) fn about(record: &Record) -> About<'_> {
         site: record.site_name(),
         pool: record.pool.as_ref().map(|pool| pool.settings.name.as_str()),
         request: Some(record.id),
-        worker: None,
         asked: Some(record.named()),
+        ..About::default()
     }
 }
 

@@ -51,7 +51,9 @@ use crate::{
         measure::Meter,
     },
     generation::{addresses::Addresses, plan::Plan},
+    output::OutputLog,
     php::{MasterEvent, Masters},
+    programs,
     sockets::{admin::AdminListeners, listen::Sockets, owners::Owners},
     supervise::{notify, pid_file::Claim},
     workers::{Before, Pools},
@@ -74,6 +76,8 @@ pub(super) struct Generation {
     pub(super) pid_file: Option<Claim>,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
+    /// Of the programs, in the order of the configuration.
+    pub(super) program_logs: Vec<Rc<OutputLog>>,
     pub(super) plan: Plan,
     logs: Logs,
     phase: Phase,
@@ -203,6 +207,8 @@ impl Generation {
             egress::read(&loaded.config).map_err(|problems| loaded.failure(problems))?;
         let pools = Pools::new(now, &loaded.config, &plan, before, masters)
             .map_err(|problems| loaded.failure(problems))?;
+        let program_logs = programs::open_logs(&loaded.config, &plan.log_files)
+            .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
             .map_err(|problems| loaded.failure(problems))?;
         if let Some(files) = &mut egress {
@@ -233,6 +239,7 @@ impl Generation {
             pid_file,
             gateway: Gateway::new(notify::watchdog_period()),
             pools,
+            program_logs,
             plan,
             logs,
             loaded,

@@ -12,7 +12,7 @@
 //!
 //! What to read next: [`supervise`], the loop; [`generation`], what one configuration runs, and `generation/plan`, the checks before
 //! anything is started. Then what a generation has: [`sockets`], [`certificates`], [`children`] (gateway, keeper, acme), [`workers`]
-//! and the PHP processes that they come from ([`php`]), and [`output`], the logs. [`upgrade`] passes all of it on to a new weir.
+//! and the PHP processes that they come from ([`php`]), and [`output`], the logs. [`programs`] run beside the generations. [`upgrade`] passes all of it on to a new weir.
 #![forbid(unsafe_code)]
 
 mod certificates;
@@ -20,6 +20,7 @@ mod children;
 mod generation;
 mod output;
 mod php;
+mod programs;
 mod sockets;
 mod supervise;
 mod upgrade;

@@ -33,15 +33,23 @@ use weir_observe::{
     log_text,
 };
 
-/// Where the lines of a pool's processes are written.
+/// Where the lines of the processes of a pool or a program are written.
 #[derive(Debug)]
 pub(super) struct OutputLog {
-    pool: String,
+    whose: Whose,
+    /// Its NAME.
+    name: String,
     decorate: bool,
     /// `None`: the error log.
     log: Option<LineLog>,
     /// Set if the error log has PHP-FPM's format.
     fpm: Option<Form>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Pool,
+    Program,
 }
 
 /// The reading ends of a process's standard output and error.
@@ -102,17 +110,38 @@ impl OutputLog {
         };
         let is_fpm = errors.error_format == ErrorFormat::Fpm && workers.output_log.is_none();
         Ok(Self {
-            pool: pool.to_owned(),
+            whose: Whose::Pool,
+            name: pool.to_owned(),
             decorate: workers.decorate_output,
             log: workers.output_log.as_ref().map(open).transpose()?,
             fpm: is_fpm.then_some(fpm),
         })
     }
 
+    /// Opens that of a program.
+    ///
+    /// # Errors
+    /// The problem, with its fix.
+    pub(super) fn of_program(
+        name: &str,
+        workers: &Workers,
+        files: &Rc<LogFiles>,
+    ) -> Result<Self, Problem> {
+        let open = |target| LineLog::open(format!("program.{name}.output_log"), target, files);
+        Ok(Self {
+            whose: Whose::Program,
+            name: name.to_owned(),
+            decorate: workers.decorate_output,
+            log: workers.output_log.as_ref().map(open).transpose()?,
+            fpm: None,
+        })
+    }
+
     /// The error log, for a process that belongs to no pool.
     pub(super) fn of_no_pool(name: &str) -> Self {
         Self {
-            pool: name.to_owned(),
+            whose: Whose::Pool,
+            name: name.to_owned(),
             decorate: true,
             log: None,
             fpm: None,
@@ -145,7 +174,7 @@ impl OutputLog {
             Some(log) if self.decorate => {
                 let mut decorated = Vec::with_capacity(line.len() + 64);
                 log_text::put_time_utc(SystemTime::now(), &mut decorated);
-                let who = format_args!(" [{} {pid}] ", self.pool);
+                let who = format_args!(" [{} {pid}] ", self.name);
                 log_text::put_formatted(who, &mut decorated);
                 decorated.extend(&line);
                 decorated.push(b'\n');
@@ -159,13 +188,12 @@ impl OutputLog {
             }
         };
         if !written {
-            events::worker_said(
-                &self.pool,
-                pid,
-                stream,
-                line.trim_ascii_end(),
-                self.decorate,
-            );
+            let say = match self.whose {
+                Whose::Pool => events::worker_said,
+                Whose::Program => events::program_said,
+            };
+            let line = line.trim_ascii_end();
+            say(&self.name, pid, stream, line, self.decorate);
         }
     }
 }

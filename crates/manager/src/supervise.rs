@@ -44,6 +44,7 @@ use crate::{
     },
     output::banner,
     php::{Load, MasterEvent, MasterId, Masters},
+    programs::Programs,
     sockets::listen::Sockets,
     supervise::{
         fpm_mode::{SignalAction, action_of},
@@ -146,8 +147,10 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
             "the gateway cannot be started: {error}"
         )));
     }
+    let programs = Programs::new(start.file.as_deref(), now);
     let manager = Manager {
         start,
+        programs,
         notifier: Notifier::new(now),
         inherited,
         signals,
@@ -202,6 +205,8 @@ struct Manager<'a> {
     /// The addresses of servers' names.
     addresses: Rc<Addresses>,
     current: Generation,
+    /// Those of `current`, and what is left of others.
+    programs: Programs,
     next: Option<Generation>,
     /// `current` serves, and the one before it still accepts.
     handing: Option<Handing>,
@@ -285,6 +290,7 @@ impl Manager<'_> {
             self.keeper.borrow_mut().tick(now);
             self.tend_upgrade(now);
             self.order_certificates(now);
+            self.programs.tick(&self.current.pools, &self.masters, now);
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
             self.heed_emergency();
@@ -302,6 +308,7 @@ impl Manager<'_> {
         // Their paths go with them.
         self.names = Sockets::default();
         self.current.pools.flush_logs(LAST_WORDS);
+        self.programs.flush_logs(LAST_WORDS);
         drop(self.pid_file);
         if let Some(watched) = &self.roles.watched {
             let code = self.failure.as_ref().map_or(0, |failure| failure.code);
@@ -328,6 +335,7 @@ impl Manager<'_> {
             && self.next.is_none()
             && self.old.is_empty()
             && self.masters.are_gone()
+            && self.programs.are_gone()
             && (self.predecessor.is_none() || !self.is_in_charge)
     }
 
@@ -338,6 +346,7 @@ impl Manager<'_> {
         let deadlines = deadlines.chain(self.masters.deadline(now));
         let deadlines = deadlines.chain(self.keeper.borrow().deadline(now));
         let deadlines = deadlines.chain(self.orders.deadline(now));
+        let deadlines = deadlines.chain(self.programs.deadline(now));
         let deadlines = deadlines.chain(self.roles.deadline(now));
         let deadlines = deadlines.chain(self.handing.as_ref().map(|handing| handing.until));
         let deadlines = deadlines.chain(self.leaves_at);
@@ -362,6 +371,9 @@ impl Manager<'_> {
                     Source::Template(id, part) => self.masters.read_template(id, part, now),
                     Source::SlowLog(id) => self.masters.read_slow(id),
                     Source::MasterOutput(id, stream) => self.masters.read_output(id, stream),
+                    Source::ProgramOutput(number, stream) => {
+                        self.programs.read_output(number, stream);
+                    }
                     Source::WorkerOutput(number, stream) => {
                         let mut generations = self.generations_mut();
                         let _ = generations.any(|g| g.pools.read_output(number, stream));
@@ -500,7 +512,11 @@ impl Manager<'_> {
     fn reap(&mut self) {
         let now = Instant::now();
         loop {
-            let (pid, exit) = match process::reap(|pid| self.orders.ends(pid)) {
+            let before = |pid| {
+                self.orders.ends(pid);
+                self.programs.ends(pid);
+            };
+            let (pid, exit) = match process::reap(before) {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,
                 Err(error) => {
@@ -519,6 +535,9 @@ impl Manager<'_> {
             }
             if self.keeper.borrow_mut().exited(now, pid, exit) || self.orders.exited(now, pid, exit)
             {
+                continue;
+            }
+            if self.programs.exited(pid, exit, now) {
                 continue;
             }
             if let Some(news) = self.masters.exited(pid, exit, now) {
@@ -593,6 +612,7 @@ impl Manager<'_> {
     /// The first generation serves, and this weir is in charge.
     fn serves(&mut self) {
         self.current.takes_effect();
+        self.begin_programs();
         // Checking a configuration needs megabytes, and may not happen again for months.
         weir_sys::memory::give_back();
         events::serving(std::process::id());
@@ -616,6 +636,13 @@ impl Manager<'_> {
             let admin = self.current.admin.shown(Some(name));
             console::say(banner::of_file(name, config, &addresses, &admin));
         }
+    }
+
+    /// Starts the programs of the configuration in force; of another weir, it continues what that has told.
+    fn begin_programs(&mut self) {
+        let handed = self.predecessor.as_ref().map(|p| &p.programs[..]);
+        let handed = handed.unwrap_or_default();
+        self.programs.serve(&self.current, handed, Instant::now());
     }
 
     /// Starts the checks that would delay the start.
@@ -650,6 +677,7 @@ impl Manager<'_> {
             .chain(last)
             .chain(logs)
             .chain(self.orders.report())
+            .chain(self.programs.report(now))
             .collect()
     }
 
@@ -665,6 +693,7 @@ impl Manager<'_> {
                 );
             }
         }
+        self.programs.reopen_logs();
         use_error_log(&self.current);
         let config = &self.current.loaded.config;
         let of_pools = config.pools.iter().any(|pool| pool.access_log.is_some());
@@ -680,6 +709,10 @@ impl Manager<'_> {
         self.leaves_at = None;
         let now = Instant::now();
         self.current.drain(now, limit, true);
+        self.programs.stop(now);
+        if let Some(predecessor) = &self.predecessor {
+            predecessor.end_programs();
+        }
         // Our last listening sockets: from now on connections are refused, so that clients can go elsewhere.
         self.names.close();
         self.abandon_next(now);
@@ -701,6 +734,7 @@ impl Manager<'_> {
         {
             predecessor.stop_now();
         }
+        self.programs.stop_now(now, SHORT_GRACE);
         self.abandon_next(now);
         self.abandon_upgrade();
         self.generations_mut()
@@ -754,6 +788,9 @@ fn say_lines(head: &str, text: &str) {
     let lines = text.lines().filter(|line| !line.is_empty());
     lines.for_each(|line| log::error!("{line}"));
 }
+
+/// How long programs may take to end when weir is to end at once.
+const SHORT_GRACE: Duration = Duration::from_secs(1);
 
 /// How long the readers of logs may take for the last lines.
 const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -41,6 +41,8 @@ use weir_config::Address;
 use weir_control::{DrainStatus, OldGeneration};
 use weir_sys::{memory, message};
 
+use crate::programs::Handed;
+
 pub(super) use anchor::{Anchor, ToAnchor};
 pub(super) use predecessor::{Predecessor, PredecessorMessage};
 pub(super) use scripts::{Inherited, InheritedLists, Listing, ScriptList};
@@ -105,6 +107,8 @@ pub(super) enum ToSuccessor {
     },
     /// A reload was asked for while the new one started.
     Reload,
+    /// What the new one must know of the programs: before Yours, and when one of their processes has ended.
+    Programs(Vec<Handed>),
 }
 
 /// From the new weir to the old one.
@@ -120,6 +124,8 @@ pub(super) enum ToPredecessor {
     ReopenLogs,
     /// All is to end now.
     StopNow,
+    /// The new weir stops, and the old one is to end its programs.
+    EndPrograms,
 }
 
 /// Which listening socket it is.

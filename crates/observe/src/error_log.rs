@@ -167,6 +167,8 @@ pub struct About<'a> {
     pub site: Option<&'a str>,
     /// Name of the pool.
     pub pool: Option<&'a str>,
+    /// Name of the program, and its process.
+    pub program: Option<(&'a str, Option<u32>)>,
     /// Number of the request in this process, as the access log and the trace name it.
     pub request: Option<u64>,
     /// The worker.
@@ -191,6 +193,14 @@ pub fn about_worker(pool: &str, pid: u32) -> About<'_> {
     }
 }
 
+/// A program (`[program.NAME]`), or a process of it.
+pub fn about_program(program: &str, pid: Option<u32>) -> About<'_> {
+    About {
+        program: Some((program, pid)),
+        ..About::default()
+    }
+}
+
 /// The request of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestLine<'a> {
@@ -209,6 +219,12 @@ impl Source for About<'_> {
         }
         if let Some(pool) = self.pool {
             visitor.visit_pair(Key::from_str("pool"), Value::from(pool))?;
+        }
+        if let Some((program, pid)) = self.program {
+            visitor.visit_pair(Key::from_str("program"), Value::from(program))?;
+            if let Some(pid) = pid {
+                visitor.visit_pair(Key::from_str("pid"), Value::from(pid))?;
+            }
         }
         if let Some(request) = self.request {
             visitor.visit_pair(Key::from_str("request"), Value::from(request))?;
@@ -587,6 +603,7 @@ mod tests {
     const ABOUT: About<'_> = About {
         site: Some("shop"),
         pool: Some("my shop"),
+        program: None,
         request: Some(42),
         worker: Some(Worker::Pid(7)),
         asked: Some(RequestLine {

@@ -11,7 +11,7 @@ use log::Level;
 use weir_config::{Address, fpm::in_c_words};
 use weir_sys::{process::Exit, signal};
 
-use crate::error_log::{self, About, Format, about_pool, about_worker};
+use crate::error_log::{self, About, Format, about_pool, about_program, about_worker};
 
 /// The manager has started: its gateway accepts connections. `pid` is the manager's.
 pub fn serving(pid: u32) {
@@ -412,6 +412,20 @@ pub fn worker_said(pool: &str, pid: u32, stream: Stream, line: &[u8], decorate: 
             format_args!("[pool {pool}] child {pid} said into {stream}: \"{text}\""),
         ),
     );
+}
+
+/// A program wrote a line to its standard output or error, as [`worker_said`].
+pub fn program_said(program: &str, pid: u32, stream: Stream, line: &[u8], decorate: bool) {
+    if !decorate {
+        return error_log::write_plain(line);
+    }
+    let level = match stream {
+        Stream::Stdout => Level::Info,
+        Stream::Stderr => Level::Warn,
+    };
+    let text = error_log::Lossless(line);
+    let about = about_program(program, Some(pid));
+    error_log::write(level, &about, format_args!("said: {text}"));
 }
 
 /// The log of the workers of a listener's pool.

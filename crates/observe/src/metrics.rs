@@ -423,6 +423,30 @@ rows! {
         DemandExpiry Gauge "weir_on_demand_expiry_timestamp_seconds" []
             "When the first certificate on demand expires (seconds since 1970)."
             "`ask`"
+        ProgramProcesses Gauge "weir_program_processes" ["program"]
+            "Running processes of a program, without those that are ending."
+            "`instances`"
+        ProgramStarts Counter "weir_program_starts_total" ["program"]
+            "Processes of a program that were started."
+            ""
+        ProgramEnds Counter "weir_program_ends_total" ["program" "result"]
+            "Ends that weir has not asked for: `success` (exit code 0), `failure`; `not_started`: no process could be started."
+            "`restart`, `max_runtime`"
+        ProgramKills Counter "weir_program_kills_total" ["program"]
+            "Processes that were killed because they did not end within `stop_timeout`."
+            "`stop_timeout`"
+        ProgramFailing Gauge "weir_program_failures" ["program"]
+            "How often in a row a program has ended within seconds of its start; 3 or more: it cannot run."
+            ""
+        ProgramLastStart Gauge "weir_program_last_start_timestamp_seconds" ["program"]
+            "When a process of the program was last started (seconds since 1970)."
+            ""
+        ProgramNext Gauge "weir_program_next_start_timestamp_seconds" ["program"]
+            "When the next time of the schedule comes (seconds since 1970)."
+            "`schedule`"
+        ProgramSkipped Counter "weir_program_skipped_total" ["program"]
+            "Times of the schedule that were skipped because the program still ran."
+            "`overlap`, `max_runtime`"
         CompressedAnswers Counter "weir_compression_answers_total" ["coding"]
             "Answers that weir has compressed, by coding: `zstd`, `br`, `gzip`. Precompressed files do not count."
             "`compress`, `compress_types`, `compress_min_size`"

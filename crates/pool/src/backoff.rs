@@ -131,6 +131,11 @@ impl Backoff {
         (now < self.resume_at).then_some(self.resume_at)
     }
 
+    /// Number of failed rounds in a row.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
     /// Whether the last started worker failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failures > 0

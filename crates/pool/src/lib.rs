@@ -43,7 +43,8 @@
 //! number) and `processors.rs` (whether scripts compute or wait), `balance.rs` and `health.rs` (choosing a server, and whether it is up), `adaptive_limit.rs` (how many requests a
 //! server can handle), `backoff.rs`, `token_bucket.rs` and `memory.rs` (what slows the scaling down), `crashes.rs` (scripts that are
 //! refused because they crash workers), `breaker.rs` and `retry_budget.rs` (whether a failing origin is called, and
-//! how often again), `reactors.rs` (how many threads serve connections), and `tests/behaviour/` (the simulators and the promises that they check).
+//! how often again), `reactors.rs` (how many threads serve connections), `program.rs`
+//! and `timetable.rs` (programs beside the pools: which processes run, and when a schedule's time comes), and `tests/behaviour/` (the simulators and the promises that they check).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -71,6 +72,7 @@ mod overload;
 mod patience;
 mod pool;
 mod processors;
+mod program;
 mod queue;
 mod reactors;
 mod retry;
@@ -78,6 +80,7 @@ mod retry_budget;
 mod scaler;
 mod stats;
 mod time;
+mod timetable;
 mod token_bucket;
 mod workers;
 
@@ -96,11 +99,13 @@ pub use decision::Decision;
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
 pub use pool::Pool;
 pub use processors::{ProcessorUse, Surroundings, Worked};
+pub use program::{Program, ProgramOrder, ProgramRules, SlotState, Starts, Taken};
 pub use reactors::{ReactorChange, ReactorLoad, ReactorMove, ReactorOrders, ReactorScaler, spread};
 pub use retry::{Failure, Retry, Sent, may_retry};
 pub use retry_budget::RetryBudget;
 pub use scaler::{Exit, Life, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};
 pub use stats::Stats;
 pub use time::Micros;
+pub use timetable::{Due, Pace, REACH, Timetable};
 pub use token_bucket::{EventRate, TokenBucket};
 pub use workers::MAX_WORKERS;

@@ -1,5 +1,6 @@
 //! Starts child processes with explicit settings only, ends them, and waits for them.
 
+mod group;
 mod reap;
 
 use std::{
@@ -20,6 +21,7 @@ use rustix::{
     process::{self, Pid},
 };
 
+pub use group::{has_group, kill, terminate};
 pub use reap::reap;
 
 use crate::{
@@ -214,22 +216,6 @@ impl Spawn {
 /// The unit of processor time in /proc: ticks per second (proc_pid_stat(5)).
 pub fn clock_ticks() -> u64 {
     rustix::param::clock_ticks_per_second().max(1)
-}
-
-/// Asks the process group of `pid` to end (`SIGTERM`). It is not an error if the process is gone.
-///
-/// # Errors
-/// As kill(2).
-pub fn terminate(pid: u32) -> io::Result<()> {
-    signal_group(pid, process::Signal::TERM)
-}
-
-/// Kills the process group of `pid` (`SIGKILL`). It is not an error if the process is gone.
-///
-/// # Errors
-/// As kill(2).
-pub fn kill(pid: u32) -> io::Result<()> {
-    signal_group(pid, process::Signal::KILL)
 }
 
 /// Tells a process to read its configuration again (`SIGHUP`).
@@ -573,12 +559,6 @@ fn close_from_on_exec(first: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Every child of [`Spawn`] leads a group before `start` returns. A number that is no group's any more may be that of any process.
-fn signal_group(pid: u32, signal: process::Signal) -> io::Result<()> {
-    let group = process_id(pid).map(|pid| process::kill_process_group(pid, signal));
-    unless_gone(group.unwrap_or(Ok(())))
-}
-
 fn process_id(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
@@ -694,6 +674,7 @@ mod tests {
         let pid = spawn.start().unwrap();
         let mut line = [0; 6];
         out.read_exact(&mut line).unwrap();
+        assert!(has_group(pid));
         kill(pid).unwrap();
         assert_eq!(wait_for(pid), Exit::Signal(libc::SIGKILL));
         // The pipe ends only when the grandchild, which also has it open, has exited.

@@ -15,7 +15,7 @@ use weir_pool::MemoryView;
 use super::drain;
 use crate::{
     Gateway,
-    admin::certificates,
+    admin::{certificates, programs},
     connections::{handover, tls_settings},
     dispatch::{NewWorker, PoolHandle},
     route,
@@ -143,6 +143,7 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
         ToGateway::OldGeneration(old) => gateway.reports.old_generation(old),
         ToGateway::LastReload { ago, done, text } => gateway.reports.last_reload(ago, done, text),
         ToGateway::CertificateOrders(file) => certificates::set_orders(gateway, &file),
+        ToGateway::Programs(file) => programs::set(gateway, &file),
         ToGateway::Certificates(file) => tls_settings::change(gateway, &file),
         ToGateway::CertificateRefused { name, pause } => {
             let demand = gateway

@@ -34,6 +34,8 @@ pub(crate) enum Source {
     MasterOutput(MasterId, Stream),
     /// What a worker or a zygote prints, by its number.
     WorkerOutput(u32, Stream),
+    /// What a process of a program prints, by its number.
+    ProgramOutput(u32, Stream),
 }
 
 impl Watch {
@@ -97,6 +99,8 @@ impl Source {
             Self::MasterOutput(MasterId(number), Stream::Stderr) => (6, number),
             Self::WorkerOutput(number, Stream::Stdout) => (7, number),
             Self::WorkerOutput(number, Stream::Stderr) => (8, number),
+            Self::ProgramOutput(number, Stream::Stdout) => (9, number),
+            Self::ProgramOutput(number, Stream::Stderr) => (10, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -114,6 +118,8 @@ impl Source {
             6 => Self::MasterOutput(master, Stream::Stderr),
             7 => Self::WorkerOutput(number, Stream::Stdout),
             8 => Self::WorkerOutput(number, Stream::Stderr),
+            9 => Self::ProgramOutput(number, Stream::Stdout),
+            10 => Self::ProgramOutput(number, Stream::Stderr),
             _ => return None,
         })
     }
@@ -138,6 +144,7 @@ mod tests {
                     Source::Template(template, Part::Output(stream)),
                     Source::MasterOutput(master, stream),
                     Source::WorkerOutput(number, stream),
+                    Source::ProgramOutput(number, stream),
                 ]);
             }
         }

@@ -6,12 +6,14 @@
 pub(crate) mod egress;
 pub(crate) mod loads;
 mod pools;
+mod programs;
 
-pub(crate) use self::pools::find_program;
+pub(crate) use self::{pools::find_program, programs::PlannedProgram};
 
 use std::{
     collections::HashMap,
     ffi::OsString,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -29,6 +31,7 @@ use weir_sys::{
     identity::{self, Identity},
     limits::OpenFiles,
     listener::Rights,
+    process::Spawn,
 };
 
 use self::{egress::OwnSocket, pools::Pools};
@@ -64,6 +67,8 @@ pub(crate) struct Plan {
     pub(crate) egress_socket: Option<OwnSocket>,
     /// What each pool runs; `None`: weir does not run its workers.
     pub(crate) runs: Vec<Option<Runs>>,
+    /// What each program runs.
+    pub(crate) programs: Vec<PlannedProgram>,
     /// The groups of the gateway's user and of the workers' users. In a folder that one of these groups may write,
     /// root follows no link.
     pub(crate) groups: Rc<[u32]>,
@@ -97,6 +102,26 @@ pub(crate) struct Program {
     pub(crate) core_size: Option<u64>,
     pub(crate) processes: Option<u64>,
     pub(crate) priority: Option<i32>,
+}
+
+impl Program {
+    /// The process to start, with these descriptors.
+    pub(crate) fn spawn(&self, stdin: OwnedFd, [stdout, stderr]: [OwnedFd; 2]) -> Spawn {
+        Spawn {
+            name: Some(self.name.clone()),
+            arguments: self.arguments.clone(),
+            environment: self.environment.clone(),
+            identity: self.identity.clone(),
+            chroot: self.chroot.clone(),
+            folder: self.folder.clone(),
+            open_files: Some(self.open_files),
+            core_size: self.core_size,
+            processes: self.processes,
+            priority: self.priority,
+            huge_pages: true,
+            ..Spawn::new(&self.path, stdin, stdout, stderr)
+        }
+    }
 }
 
 /// Makes the plan. `inherited` is the limit of open files with which weir was started: workers get the same.
@@ -135,6 +160,7 @@ pub(crate) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
     };
     let ids = (0..config.pools.len()).map(PoolId);
     let mut runs: Vec<Option<Runs>> = ids.map(|id| pools.runs(id)).collect();
+    let programs = pools.programs();
     let of_pools = std::mem::take(&mut pools.warnings);
     check_folders(config, &mut problems);
     check_spool(&config.server.spool_dir, gateway.as_ref(), &mut problems);
@@ -142,7 +168,9 @@ pub(crate) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         return Err(problems);
     }
     let identities = runs.iter().flatten().filter_map(Runs::identity);
-    let identities: Vec<&Identity> = identities.chain(&gateway).collect();
+    let of_programs = programs.iter();
+    let of_programs = of_programs.filter_map(|planned| planned.program.identity.as_ref());
+    let identities: Vec<&Identity> = identities.chain(of_programs).chain(&gateway).collect();
     let groups = identities
         .iter()
         .flat_map(|who| who.groups.iter().chain([&who.gid]));
@@ -211,6 +239,7 @@ pub(crate) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         egress_rights,
         egress_socket,
         runs,
+        programs,
         warnings,
     })
 }

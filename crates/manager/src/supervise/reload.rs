@@ -66,6 +66,7 @@ impl Manager<'_> {
             let takes = ToGateway::TakeConnections(channel);
             self.current.hand_connections(takes);
         }
+        self.begin_programs();
         before.drain(now, before.shutdown_timeout(), false);
         self.handing = Some(Handing {
             from: before.id,

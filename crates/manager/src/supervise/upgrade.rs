@@ -15,6 +15,7 @@ use crate::{
     children::unsent::is_gone,
     generation::give_connections,
     php::MasterEvent,
+    programs::Handed,
     supervise::pid_file::PidFile,
     upgrade::{
         Anchor, Finishing, HANDOVER, Listing, Outcome, PredecessorMessage, Successor, ToAnchor,
@@ -36,6 +37,8 @@ pub(super) struct Roles {
     listings: Vec<Listing>,
     /// The new weir that is in charge. This one only finishes.
     pub(super) in_charge: Option<Successor>,
+    /// What it was told of the programs.
+    handed: Vec<Handed>,
     /// When it last got a report.
     reported: Option<Instant>,
     /// Whether this process was asked to end since another one is in charge.
@@ -232,6 +235,10 @@ impl Manager<'_> {
         self.names = Default::default();
         self.current.admin.set_ours(false);
         self.pid_file.give_up();
+        self.roles.handed = self.programs.handed();
+        self.programs.leave(now);
+        let programs = self.roles.handed.clone();
+        successor.tell(ToSuccessor::Programs(programs), None);
         successor.tell(ToSuccessor::Yours, self.roles.takes.take());
         let text = format!("weir {version} serves (process {pid})");
         log::info!(
@@ -275,13 +282,26 @@ impl Manager<'_> {
         if self.roles.reported.is_some_and(is_due) {
             self.report(now);
         }
+        self.report_programs();
         let next = |roles: &mut Roles| roles.in_charge.as_mut().and_then(Successor::next);
         while let Some(message) = next(&mut self.roles) {
             match message {
                 ToPredecessor::ReopenLogs => self.reopen_logs(),
                 ToPredecessor::StopNow => self.stop_at_once(),
+                ToPredecessor::EndPrograms => self.programs.stop(now),
                 ToPredecessor::Hello { .. } | ToPredecessor::Ready | ToPredecessor::Failed(_) => {}
             }
+        }
+    }
+
+    /// Tells the new weir if a process of a program has ended.
+    fn report_programs(&mut self) {
+        let handed = self.programs.handed();
+        if let Some(successor) = &mut self.roles.in_charge
+            && handed != self.roles.handed
+        {
+            self.roles.handed.clone_from(&handed);
+            successor.tell(ToSuccessor::Programs(handed), None);
         }
     }
 
@@ -384,6 +404,11 @@ impl Manager<'_> {
                     self.fail(Failure::internal(cause));
                 }
             }
+        }
+        if let Some(predecessor) = &self.predecessor
+            && self.is_in_charge
+        {
+            self.programs.hear(&predecessor.programs);
         }
         let is_gone = (self.predecessor.as_ref()).is_some_and(|p| !p.is_there());
         if is_gone && self.is_in_charge {

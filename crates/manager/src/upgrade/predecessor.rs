@@ -15,6 +15,7 @@ use weir_sys::{daemon, poll, version::version};
 use super::{HANDOVER, ScriptList, SocketPlace, ToPredecessor, ToSuccessor, receive, send};
 use crate::{
     Failure,
+    programs::Handed,
     sockets::{
         admin::{AdminListeners, TakenUnix},
         listen::Sockets,
@@ -35,6 +36,8 @@ pub(crate) struct Predecessor {
     pub(crate) old: Vec<OldGeneration>,
     /// Its workers' processes, with their pool's NAME.
     pub(crate) workers: Vec<(u32, String)>,
+    /// Its programs, according to its last message about them.
+    pub(crate) programs: Vec<Handed>,
 }
 
 /// What it has handed over.
@@ -120,6 +123,7 @@ impl Predecessor {
             was_told: false,
             old: Vec::new(),
             workers: Vec::new(),
+            programs: Vec::new(),
         };
         let version = version().to_owned();
         predecessor.tell(&ToPredecessor::Hello { version });
@@ -153,6 +157,17 @@ impl Predecessor {
         self.tell(&ToPredecessor::ReopenLogs);
     }
 
+    /// Its programs are to end, because this weir stops.
+    pub(crate) fn end_programs(&self) {
+        if self
+            .programs
+            .iter()
+            .any(|program| !program.slots.is_empty())
+        {
+            self.tell(&ToPredecessor::EndPrograms);
+        }
+    }
+
     /// All is to end now.
     pub(crate) fn stop_now(&self) {
         self.tell(&ToPredecessor::StopNow);
@@ -184,6 +199,7 @@ impl Predecessor {
                     self.old = old.into_iter().map(OldGeneration::from).collect();
                     self.workers = workers;
                 }
+                Ok(Some((ToSuccessor::Programs(programs), _))) => self.programs = programs,
                 Ok(Some((ToSuccessor::Anchor, Some(anchor)))) => self.given.anchor = Some(anchor),
                 // A later version may say more.
                 Ok(Some(_)) => {}
@@ -195,6 +211,9 @@ impl Predecessor {
                     self.channel = None;
                     self.old.clear();
                     self.workers.clear();
+                    for program in &mut self.programs {
+                        program.slots.clear();
+                    }
                     return match (in_charge, self.was_told) {
                         (true, _) => None,
                         // Until now both served. From now on this weir serves alone.
@@ -289,6 +308,7 @@ impl Received {
             ToSuccessor::Yours
             | ToSuccessor::Report { .. }
             | ToSuccessor::Scripts(_)
+            | ToSuccessor::Programs(_)
             | ToSuccessor::Reload => {
                 return Err("it sent a message too early".into());
             }

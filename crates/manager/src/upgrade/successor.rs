@@ -124,7 +124,8 @@ impl Successor {
                 }
                 ToPredecessor::Ready => return Some(Outcome::Ready),
                 ToPredecessor::Failed(cause) => return Some(Outcome::Failed(cause)),
-                ToPredecessor::ReopenLogs | ToPredecessor::StopNow => {}
+                ToPredecessor::ReopenLogs | ToPredecessor::StopNow | ToPredecessor::EndPrograms => {
+                }
             }
         }
         if self.exit.is_some() || self.until <= now {

@@ -15,12 +15,7 @@ use std::{
 
 use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events::Ending};
-use weir_sys::{
-    identity::Capability,
-    listener::Private,
-    poll,
-    process::{self, Spawn},
-};
+use weir_sys::{listener::Private, poll, process};
 
 use super::{Claim, Kind, Link, Pool, RETIRE_LIMIT, Started, Worker, about};
 use crate::{generation::plan::Program, output::Outputs};
@@ -186,26 +181,9 @@ impl Pool {
 fn start_program(program: &Program, now: Instant) -> Result<Started, String> {
     let text = |error: io::Error| error.to_string();
     let socket = private_socket().map_err(text)?;
-    let (outputs, [stdout, stderr]) = Outputs::pipes(program.identity.as_ref()).map_err(text)?;
-    let spawn = Spawn {
-        program: program.path.clone(),
-        name: Some(program.name.clone()),
-        arguments: program.arguments.clone(),
-        environment: program.environment.clone(),
-        identity: program.identity.clone(),
-        chroot: program.chroot.clone(),
-        keeps: Capability::None,
-        folder: program.folder.clone(),
-        open_files: Some(program.open_files),
-        core_size: program.core_size,
-        processes: program.processes,
-        priority: program.priority,
-        huge_pages: true,
-        outlives_us: false,
-        stdin: socket.listening.try_clone().map_err(text)?,
-        stdout,
-        stderr,
-    };
+    let (outputs, outs) = Outputs::pipes(program.identity.as_ref()).map_err(text)?;
+    let stdin = socket.listening.try_clone().map_err(text)?;
+    let spawn = program.spawn(stdin, outs);
     let pending = Pending {
         connection: Some(socket.connect().map_err(text)?),
         since: now,

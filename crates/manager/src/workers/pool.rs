@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use weir_config::PoolId;
 use weir_control::ToGateway;
 use weir_observe::{
     error_log::tell,
@@ -16,6 +17,13 @@ use super::{
 use crate::{output::LastLines, php::Masters};
 
 impl Pools {
+    /// The number of a pool's start; 0: it was not started, or weir does not run its workers.
+    pub(crate) fn start_number(&self, pool: PoolId) -> u32 {
+        let id = u16::try_from(pool.0).ok();
+        let pool = self.list.iter().find(|pool| Some(pool.id) == id);
+        pool.map_or(0, |pool| pool.start_number)
+    }
+
     /// Waits until the last output of workers is written, at most for `limit`.
     pub(crate) fn flush_logs(&self, limit: Duration) {
         let until = Instant::now() + limit;

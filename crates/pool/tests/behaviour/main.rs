@@ -17,6 +17,7 @@ mod machine;
 mod neighbours;
 mod overload;
 mod pace;
+mod programs;
 mod random;
 mod reactors;
 mod scaled;

@@ -86,15 +86,34 @@ impl<'a> Pools<'a> {
     }
 
     fn command(&mut self, pool: &str, command: &Command) -> Option<Program> {
-        let workers = &command.workers;
-        let identity = self.identity(pool, workers);
-        self.check_folders(pool, workers);
-        let (name, arguments) = command.argv.split_first()?;
+        let table = format!("pool.{pool}");
+        let (workers, argv) = (&command.workers, &command.argv);
+        let mut program = self.program(&table, argv, workers)?;
+        let environment = &mut program.environment;
+        if is_php(argv.first()?) && workers.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
+            // php-cgi would end after 500 requests, and requests on their way to it would fail. The variable of
+            // weir's own environment is removed, because the gateway counts requests only for the configured value.
+            environment.retain(|(name, _)| name != PHP_REQUESTS);
+            environment.push((PHP_REQUESTS.into(), "0".into()));
+        }
+        Some(program)
+    }
+
+    /// A program of this table that can be started here.
+    pub(super) fn program(
+        &mut self,
+        table: &str,
+        argv: &[String],
+        workers: &Workers,
+    ) -> Option<Program> {
+        let identity = self.identity(table, workers);
+        self.check_folders(table, workers);
+        let (name, arguments) = argv.split_first()?;
         let path = match find_program(name, workers.chroot.as_deref()) {
             Ok(path) => path,
             Err(cause) => {
                 let mend = "install it, or write the full path of the program";
-                self.problem(pool, "command", cause, mend);
+                self.problem(table, "command", cause, mend);
                 return None;
             }
         };
@@ -106,24 +125,17 @@ impl<'a> Pools<'a> {
             let user = workers.user.as_deref().unwrap_or("the gateway's user");
             let (program, barrier) = (path.display(), barrier.display());
             let cause = format!("{user} cannot run {program}: no permission for {barrier}");
-            let mend = format!("chmod o+rx {barrier}, or another user in pool.{pool}");
-            self.problem(pool, "command", cause, &mend);
+            let mend = format!("chmod o+rx {barrier}, or another user in {table}");
+            self.problem(table, "command", cause, &mend);
             return None;
         }
-        let reached = self.reached(pool, workers, identity.as_ref());
-        let mut environment = self.of_program(workers, reached);
-        if is_php(name) && workers.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
-            // php-cgi would end after 500 requests, and requests on their way to it would fail. The variable of
-            // weir's own environment is removed, because the gateway counts requests only for the configured value.
-            environment.retain(|(name, _)| name != PHP_REQUESTS);
-            environment.push((PHP_REQUESTS.into(), "0".into()));
-        }
-        let open_files = self.open_files(pool, workers);
+        let reached = self.reached(table, workers, identity.as_ref());
+        let open_files = self.open_files(table, workers);
         Some(Program {
             path,
             name: name.into(),
             arguments: arguments.iter().map(OsString::from).collect(),
-            environment,
+            environment: self.of_program(workers, reached),
             identity,
             chroot: workers.chroot.clone(),
             folder: workers.chdir.clone(),
@@ -136,14 +148,15 @@ impl<'a> Pools<'a> {
 
     fn php(&mut self, id: PoolId, pool: &Pool, php: &Php) -> Option<Spec> {
         let (name, workers) = (&pool.name, &php.workers);
-        let identity = self.identity(name, workers);
-        self.check_folders(name, workers);
+        let table = &format!("pool.{name}");
+        let identity = self.identity(table, workers);
+        self.check_folders(table, workers);
         if let Some(ini) = &php.ini
             && let Err(error) = ini.metadata()
         {
             let cause = format!("{}: {error}", ini.display());
             self.problem(
-                name,
+                table,
                 "php_ini",
                 cause,
                 "write the path of a php.ini, or of its folder",
@@ -153,7 +166,7 @@ impl<'a> Pools<'a> {
             .or_insert_with(|| FoundPhp::search(php.version.as_deref()))
             .clone();
         if let Some((cause, mend)) = found.other_build {
-            self.problem(name, "runtime", cause, &mend);
+            self.problem(table, "runtime", cause, &mend);
         }
         let program = match found.program {
             Ok(program) => program,
@@ -163,7 +176,7 @@ impl<'a> Pools<'a> {
                 } else {
                     "runtime"
                 };
-                self.problem(name, key, cause, &mend);
+                self.problem(table, key, cause, &mend);
                 return None;
             }
         };
@@ -171,7 +184,7 @@ impl<'a> Pools<'a> {
         if workers.clear_env {
             config.push(("clear_env", b"1".to_vec()));
         }
-        let reached = self.reached(name, workers, identity.as_ref());
+        let reached = self.reached(table, workers, identity.as_ref());
         for (name, value) in self.php_environment(workers, identity.as_ref(), reached) {
             config.push(("env", [name.as_bytes(), b"=", value.as_bytes()].concat()));
         }
@@ -179,10 +192,10 @@ impl<'a> Pools<'a> {
         if let Some(worker) = &php.worker {
             match booted_script(worker, workers.chroot.as_deref()) {
                 Ok(inside) => config.extend(booted(self.config, id, php, &inside)),
-                Err((cause, mend)) => self.problem(name, "worker", cause, mend),
+                Err((cause, mend)) => self.problem(table, "worker", cause, mend),
             }
         }
-        let open_files = self.open_files(name, workers);
+        let open_files = self.open_files(table, workers);
         Some(Spec {
             pool: name.clone(),
             program,
@@ -205,9 +218,9 @@ impl<'a> Pools<'a> {
     }
 
     /// The workers' user; `None`: ours.
-    fn identity(&mut self, pool: &str, workers: &Workers) -> Option<Identity> {
+    fn identity(&mut self, table: &str, workers: &Workers) -> Option<Identity> {
         let user = workers.user.as_deref();
-        let key = format!("pool.{pool}.user");
+        let key = format!("{table}.user");
         let group = workers.group.as_deref();
         match self.us.identity(&key, user, group, self.problems) {
             None if user.is_none() => self.gateway.cloned(),
@@ -215,13 +228,13 @@ impl<'a> Pools<'a> {
         }
     }
 
-    fn check_folders(&mut self, pool: &str, workers: &Workers) {
-        let key = |name: &str| format!("pool.{pool}.{name}");
+    fn check_folders(&mut self, table: &str, workers: &Workers) {
+        let key = |name: &str| format!("{table}.{name}");
         if let Some(chroot) = &workers.chroot {
             if !self.us.root {
                 let who = &self.us.name;
                 self.problem(
-                    pool,
+                    table,
                     "chroot",
                     format!("weir runs as {who}, but only root can use chroot"),
                     "start weir as root, or remove chroot",
@@ -285,7 +298,7 @@ impl<'a> Pools<'a> {
     /// socket.
     fn reached(
         &mut self,
-        pool: &str,
+        table: &str,
         workers: &Workers,
         who: Option<&Identity>,
     ) -> Option<&'a Path> {
@@ -306,7 +319,7 @@ impl<'a> Pools<'a> {
             && !has_other
         {
             self.warnings.push(format!(
-                "[pool.{pool}] its workers cannot call over unix:{}: {cause}; write a path that they can reach as `socket` of [egress], or in its `listen`",
+                "[{table}] its processes cannot call over unix:{}: {cause}; write a path that they can reach as `socket` of [egress], or in its `listen`",
                 shown.display()
             ));
         }
@@ -335,7 +348,7 @@ impl<'a> Pools<'a> {
     }
 
     /// As in PHP-FPM: both limits; if we may not set them, those with which weir was started.
-    fn open_files(&mut self, pool: &str, workers: &Workers) -> OpenFiles {
+    fn open_files(&mut self, table: &str, workers: &Workers) -> OpenFiles {
         let inherited = self.inherited;
         match workers.rlimit_files {
             Some(limit) if limits::may_set_open_files(limit) => OpenFiles {
@@ -344,8 +357,8 @@ impl<'a> Pools<'a> {
             },
             Some(limit) => {
                 self.warnings.push(format!(
-                    "[pool.{pool}] rlimit_files: {limit} is more than weir is allowed to set, so the \
-                     pool keeps weir's own limit, {}: raise that (systemd: LimitNOFILE=), or lower rlimit_files",
+                    "[{table}] rlimit_files: {limit} is more than weir is allowed to set, so weir's \
+                     own limit applies, {}: raise that (systemd: LimitNOFILE=), or lower rlimit_files",
                     inherited.soft
                 ));
                 inherited
@@ -359,8 +372,9 @@ impl<'a> Pools<'a> {
         workers.priority.filter(|nice| self.us.root || *nice >= 0)
     }
 
-    fn problem(&mut self, pool: &str, key: &str, cause: String, mend: &str) {
-        let key = format!("pool.{pool}.{key}");
+    /// `table`: `pool.shop`
+    pub(super) fn problem(&mut self, table: &str, key: &str, cause: String, mend: &str) {
+        let key = format!("{table}.{key}");
         self.problems.push(Problem::new(key, cause, mend));
     }
 }

@@ -1,0 +1,139 @@
+//! The file in which weir notes how far schedules were followed, so that a restart neither loses nor repeats a time.
+//!
+//! It is written when a time has come, before the program is started. If it cannot be written, weir goes on: then a restart makes nothing
+//! up. Each configuration file has a file of its own, because several weirs may share the folder.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::times::Last;
+
+#[derive(Debug)]
+pub(super) struct StateFile {
+    /// The configuration file; `None`: nothing is noted.
+    configuration: Option<PathBuf>,
+    path: Option<PathBuf>,
+    read: Content,
+    /// Whether it was logged that it cannot be written.
+    is_failing: bool,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Content {
+    /// For people who wonder whose file this is.
+    configuration: PathBuf,
+    programs: BTreeMap<String, Last>,
+}
+
+impl StateFile {
+    /// The file of a configuration file; in no folder yet.
+    pub(super) fn of(file: Option<&Path>) -> Self {
+        let real = |file: &Path| file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        Self {
+            configuration: file.map(real),
+            path: None,
+            read: Content::default(),
+            is_failing: false,
+        }
+    }
+
+    /// Uses this folder from now on. `reads`: weir starts, and continues what another weir has noted there.
+    pub(super) fn move_to(&mut self, folder: &Path, reads: bool) {
+        let Some(configuration) = &self.configuration else {
+            return;
+        };
+        let path = folder.join(name(configuration));
+        if self.path.as_ref() == Some(&path) {
+            return;
+        }
+        (self.is_failing, self.read) = (false, Content::default());
+        if reads {
+            self.read = match read(&path) {
+                Ok(content) => content,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Content::default(),
+                Err(error) => {
+                    let file = path.display();
+                    log::warn!("{file}: {error}: missed times of programs are not made up");
+                    Content::default()
+                }
+            };
+        }
+        // Only the last folder: a whole path that is missing is rather a mistake.
+        if let Err(error) = fs::create_dir(folder)
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            log::debug!("{}: {error}", folder.display());
+        }
+        self.path = Some(path);
+    }
+
+    /// How far the schedule of a program was followed by an earlier weir.
+    pub(super) fn last(&self, program: &str) -> Option<Last> {
+        self.read.programs.get(program).cloned()
+    }
+
+    /// Notes how far schedules were followed.
+    pub(super) fn write(&mut self, programs: impl Iterator<Item = (String, Last)>) {
+        let (Some(path), Some(configuration)) = (&self.path, &self.configuration) else {
+            return;
+        };
+        let content = Content {
+            configuration: configuration.clone(),
+            programs: programs.collect(),
+        };
+        if content.programs.is_empty() && !path.exists() {
+            return;
+        }
+        match write(path, &content) {
+            Ok(()) if std::mem::take(&mut self.is_failing) => {
+                log::info!("{} is written again", path.display());
+            }
+            Ok(()) => {}
+            Err(error) if !std::mem::replace(&mut self.is_failing, true) => {
+                log::warn!(
+                    "{}: {error}: after a restart of weir, missed times of programs are not made up ([server] state_dir)",
+                    path.display()
+                );
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Whether times cannot be noted.
+    pub(super) fn is_failing(&self) -> bool {
+        self.is_failing
+    }
+}
+
+fn read(path: &Path) -> io::Result<Content> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+/// Replaces the file at once: a weir that is killed meanwhile leaves the old one.
+fn write(path: &Path, content: &Content) -> io::Result<()> {
+    let next = path.with_extension("new");
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // Follows no link.
+    let mut file = File::create_new(&next)?;
+    file.write_all(&serde_json::to_vec_pretty(content)?)?;
+    fs::rename(next, path)
+}
+
+/// A name that belongs to this configuration file.
+fn name(configuration: &Path) -> String {
+    let bytes = configuration.as_os_str().as_encoded_bytes();
+    // FNV-1a, 64 bits: the same for each build of weir.
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("programs-{hash:016x}.json")
+}
