@@ -24,7 +24,6 @@ main() {
 
 install() {
     fits
-    # shellcheck disable=SC2046
     mkdir -p "$DESTDIR$prefix/share/weir" 2>/dev/null || die "$DESTDIR$prefix cannot be written: run this as root, or give another PREFIX"
     (cd "$here/files" && find . -type f) | sed 's|^\./||' | while read -r file; do
         put "$here/files/$file" "$DESTDIR$prefix/$file"
@@ -40,6 +39,7 @@ install() {
     for file in systemd/system/weir.service systemd/system/weir@.service sysusers.d/weir.conf tmpfiles.d/weir.conf; do
         echo "$lib/$file"
     done >>"$list"
+    echo /etc/logrotate.d/weir >>"$list"
     sort -u -o "$list" "$list"
     cat <<SAY
 
@@ -91,7 +91,9 @@ remove() {
         rm -f "$DESTDIR$file"
     done <"$list"
     rm -f "$list"
-    rmdir "$DESTDIR$prefix/share/weir" "$DESTDIR$prefix/lib/weir" 2>/dev/null || true
+    for folder in share/weir share/doc/weir lib/weir; do
+        [ ! -d "$DESTDIR$prefix/$folder" ] || find "$DESTDIR$prefix/$folder" -depth -type d -empty -delete
+    done
     echo "weir is removed. /etc/weir, /var/log/weir and /var/lib/weir are kept."
 }
 

@@ -13,26 +13,31 @@ root=$target/deb-$suite
 cd "$source"
 
 main() {
+    # Before dh, whose flags for compilers would have everything compiled again.
+    make --no-print-directory CARGO_TARGET_DIR="$target" build
     clean
     if [ -z "$suite" ]; then
-        CARGO_TARGET_DIR=$target PACKAGES=$target/deb debian/rules binary
+        package
     else
         [ "$(id -u)" -eq 0 ] || die "a package for another release takes root; run this as root"
-        make --no-print-directory CARGO_TARGET_DIR="$target" build
         [ -e "$root/installed" ] || install
         build_in_root
     fi
     clean
-    package=$(find "$target/deb" -name 'weir_*.deb' -newer "$source/debian/control" -printf '%T@ %p\n' | sort -n | sed -n '$s/^[^ ]* //p')
-    lintian --fail-on error,warning "$package"
+    file=$(find "$target/deb" -name 'weir_*.deb' -printf '%T@ %p\n' | sort -n | sed -n '$s/^[^ ]* //p')
+    lintian --fail-on error,warning "$file"
     echo
-    echo "  $package, $(dpkg-deb --field "$package" Installed-Size) KB when installed"
-    echo "  to install it: sudo apt install $package"
+    echo "  $file, $(dpkg-deb --field "$file" Installed-Size) KB when installed"
+    echo "  to install it: sudo apt install $file"
 }
 
 # What a build has left. dh_clean would look into cargo's target folder, too.
 clean() {
     rm -rf debian/.debhelper debian/weir debian/files debian/weir.triggers debian/debhelper-build-stamp debian/*.debhelper* debian/*.substvars
+}
+
+package() {
+    CARGO=true CARGO_TARGET_DIR=$target PACKAGES=$target/deb debian/rules binary
 }
 
 build_in_root() {

@@ -9,5 +9,6 @@ mod kubernetes;
 mod log;
 mod messages;
 mod operators;
+mod packaging;
 mod pages;
 mod status_page;

@@ -568,12 +568,21 @@ fn check_folder(key: &str, folder: &Path, problems: &mut Vec<Problem>) {
         Ok(_) => format!("{} is not a folder", folder.display()),
         Err(error) => format!("{}: {error}", folder.display()),
     };
-    problems.push(Problem::new(
-        key,
-        cause,
-        "create the folder, or write the path of an existing one",
-    ));
+    let hint = match is_hidden_by_unit(folder) {
+        true => HIDDEN,
+        false => "create the folder, or write the path of an existing one",
+    };
+    problems.push(Problem::new(key, cause, hint));
 }
+
+/// Whether a unit of systemd with `ProtectHome=yes` (systemd.exec(5)) may be the reason that a folder is not there.
+fn is_hidden_by_unit(folder: &Path) -> bool {
+    let homes = ["/home", "/root", "/run/user"];
+    std::env::var_os("INVOCATION_ID").is_some() && homes.iter().any(|home| folder.starts_with(home))
+}
+
+const HIDDEN: &str = "if the folder exists, weir's unit hides it (ProtectHome=yes): systemctl edit weir, write `[Service]` and \
+                      `ProtectHome=no` there, then systemctl restart weir";
 
 /// The gateway's reactors: as many as configured, otherwise as many as the load needs, up to the usable cores.
 fn reactors(config: &Config) -> Reactors {
