@@ -9,6 +9,7 @@ mod alerts;
 mod certificates;
 mod folder;
 mod hints;
+mod init;
 mod man;
 #[cfg(test)]
 mod reference;
@@ -32,6 +33,7 @@ use weir_tools::{
 use self::admin::{Admin, AdminArgs, Request, admin_address, ask, limit};
 use self::alerts::AlertsArgs;
 use self::certificates::CertificatesArgs;
+use self::init::InitArgs;
 use self::man::ManArgs;
 use self::trust::TrustArgs;
 
@@ -59,6 +61,8 @@ pub enum Command {
     Certificates(CertificatesArgs),
     /// `weir alerts`
     Alerts(AlertsArgs),
+    /// `weir init`
+    Init(InitArgs),
     /// `weir man`
     Man(ManArgs),
     /// `weir completions`
@@ -156,6 +160,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Completions(shell)) => completions(shell),
         Ok(Command::Trust(args)) => trust::main(&args),
         Ok(Command::Certificates(args)) => certificates::main(&args),
+        Ok(Command::Init(args)) => init::main(&args),
         Ok(Command::Bench(args)) if args.advise => advise::main(&args),
         Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
@@ -257,6 +262,13 @@ enum TypedCommand {
     /// Signals: SIGTERM and SIGQUIT stop gracefully, SIGINT stops at once, SIGHUP reloads the configuration, SIGUSR1
     /// reopens the logs.
     Serve(ServeArgs),
+    /// Write the weir.toml that fits a folder
+    ///
+    /// Recognises WordPress, Drupal, Joomla, Nextcloud, MediaWiki, DokuWiki, Matomo, Kanboard, phpMyAdmin, Roundcube, Laravel, Symfony
+    /// and others, other PHP scripts, and folders with files alone. The file has a comment on what each line is for. It refuses what the
+    /// application's .htaccess files deny; what of them it does not have is listed. Nothing else is changed, and an existing file is not
+    /// replaced.
+    Init(InitArgs),
     /// Print everything that is wrong with a configuration, or "ok"
     ///
     /// Prints all errors at once, each with its line and column and what to write instead. Also checks that the users,
@@ -503,6 +515,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Import(_) => return Err(Stop::NoImport),
         TypedCommand::Bench(args) => Command::Bench(args),
         TypedCommand::Certificates(args) => Command::Certificates(args),
+        TypedCommand::Init(args) => Command::Init(args),
         TypedCommand::Trust(args) => Command::Trust(args),
         // `fpm` as the first argument was handled before.
         TypedCommand::Fpm(_) => {

@@ -88,25 +88,31 @@ fn a_command_that_finds_no_weir_names_those_that_run() {
     );
 }
 
+/// What is beside the document root of a framework is not public.
 #[test]
-fn a_framework_s_folder_is_told_where_its_root_is() {
+fn the_document_root_of_a_framework_is_served() {
     let weir = Setup::new()
         .file("artisan", "")
-        .file("public/index.html", "")
-        .file("public/index.php", "")
+        .file("public/style.css", "style")
+        .file(
+            "public/index.php",
+            "<?php echo 'front ', $_SERVER['REQUEST_URI'];",
+        )
         .file(".env", "SECRET")
+        .file("composer.json", "SECRET")
         .start_folder(&[]);
     let root = weir.root().display().to_string();
-    weir.wait_for_error(&["Laravel", &format!("weir serve {root}/public")]);
+    weir.wait_for_error(&["Laravel", &format!("document root is {root}/public")]);
+    assert_eq!(weir.get("/style.css").expect(200).text(), "style");
+    for path in ["/some/page", "/artisan", "/composer.json", "/.env"] {
+        let page = weir.get(path).expect(200).text();
+        assert_eq!(page, format!("front {path}"));
+    }
     let public = Setup::new()
-        .file("index.html", "")
+        .file("index.html", "home")
         .file("public/index.php", "")
         .start_folder(&[]);
-    assert!(
-        !public.stderr().contains("did you mean"),
-        "{}",
-        public.stderr()
-    );
+    assert_eq!(public.get("/").expect(200).text(), "home");
 }
 
 /// How DokuWiki and Nextcloud store their data.
@@ -144,9 +150,11 @@ fn a_folder_that_htaccess_denies_to_all_is_refused_by_serve() {
     assert_eq!(weir.get("/data/public/a.txt").expect(200).text(), "open");
     weir.wait_for_error(&["data/.htaccess denies /data/ to all"]);
     weir.wait_for_error(&["conf/.htaccess denies /conf/ to all"]);
+    // What is for some clients is refused to all.
+    weir.get("/private/x.txt").expect(403);
     weir.wait_for_error(&[
         "private/.htaccess limits /private/ by password",
-        "no effect",
+        "also to clients whom the file lets in",
     ]);
 }
 

@@ -5,6 +5,7 @@ mod alerts;
 mod bench;
 mod cli;
 mod doctor;
+mod init;
 mod kubernetes;
 mod log;
 mod messages;

@@ -58,8 +58,8 @@ macro_rules! settings {
 settings! {
     Duration: Duration, |time| Some(duration(*time));
     String: Text, |text| Some(quote(text));
-    Vec<String>: Texts, |list| Some(texts(list));
-    Option<Vec<String>>: Texts, |list| list.as_deref().map(texts);
+    Vec<String>: Texts, |list| Some(quoted_list(list));
+    Option<Vec<String>>: Texts, |list| list.as_deref().map(quoted_list);
     PathBuf: Path, |file| Some(path(file));
     Vec<PathBuf>: Paths, |folders| Some(shown(folders, |folder| path(folder)));
     Vec<Address>: Addresses, |addresses| Some(quoted(addresses));
@@ -438,7 +438,8 @@ pub(crate) fn quoted(list: &[impl Display]) -> String {
     shown(list, |item| quote(&item.to_string()))
 }
 
-pub(crate) fn texts(texts: &[String]) -> String {
+/// Texts as a list of TOML.
+pub fn quoted_list(texts: &[String]) -> String {
     quoted(texts)
 }
 

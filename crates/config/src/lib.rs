@@ -19,7 +19,6 @@ mod entries;
 mod environment;
 mod field;
 mod fields;
-mod folder;
 mod foreign;
 pub mod fpm;
 mod listeners;
@@ -42,6 +41,7 @@ mod syntax;
 mod template;
 mod texts;
 mod tls;
+mod typed;
 mod value;
 
 use core::ops::Range;
@@ -51,10 +51,7 @@ pub use access_format::{AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUn
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use egress::is_credential;
 pub use environment::Environment;
-pub use folder::{
-    DEFAULT_LISTEN, Folder, FolderPhp, FolderRuntime, folder_toml, parse_address, parse_duration,
-    parse_host,
-};
+pub use field::quoted_list;
 pub use machine::{Machine, Obstacle, check_environment};
 pub use model::*;
 pub use print::to_toml;
@@ -62,7 +59,9 @@ pub use reference::{KeyHelp, TableHelp, reference, rules_of_values, tables};
 pub use schedule::Schedule;
 pub use settings::default_hide_files;
 pub use template::{Piece, Template, TlsVariable, Variable};
+pub use texts::quote;
 pub use tls::{LOCAL_DOMAINS, LOCAL_NETWORKS, is_local_name, is_public_name};
+pub use typed::{DEFAULT_LISTEN, parse_address, parse_duration, parse_host};
 
 use document::Document;
 use sink::Sink;

@@ -6,7 +6,7 @@ use core::fmt::Display;
 
 use crate::{
     build::default_server_software,
-    field::{bare, path, quoted, shown, table, texts},
+    field::{bare, path, quoted, quoted_list, shown, table},
     fields::Fields,
     model::{
         Action, Address, AgentCheck, Balance, Check, Config, FastCgi, Listener, Log, PathPattern,
@@ -292,7 +292,7 @@ fn route(config: &Config, site: &Site, route: &Route, row: &Row) -> Printed {
             PathPattern::Regex(regex) => text(&format!("~{regex}")),
         },
         ("methods", _) if route.methods.is_empty() => Absent,
-        ("methods", _) => Value(texts(&route.methods)),
+        ("methods", _) => Value(quoted_list(&route.methods)),
         ("redirect", Some(Action::Redirect { to, .. })) => text(&to.to_string()),
         ("status", Some(Action::Redirect { status, .. })) => plain(status),
         ("deny", Some(Action::Deny)) => plain(true),
@@ -362,7 +362,7 @@ fn pool(pool: &Pool, row: &Row) -> Printed {
         _ => match (field(pool, row), &pool.runtime) {
             (Foreign, Runtime::Php(php)) => self::php(php, row),
             (Foreign, Runtime::Command(command)) if row.name == "command" => {
-                Value(texts(&command.argv))
+                Value(quoted_list(&command.argv))
             }
             (Foreign, Runtime::Command(command)) => workers(&command.workers, row),
             (Foreign, Runtime::Servers(servers)) => self::servers(servers, row),
@@ -459,7 +459,7 @@ fn workers(workers: &Workers, row: &Row) -> Printed {
 fn program(config: &Config, program: &Program, row: &Row) -> Printed {
     let has_schedule = program.schedule.is_some();
     match (row.name, program.field(row.name)) {
-        ("command", _) => Value(texts(&program.argv)),
+        ("command", _) => Value(quoted_list(&program.argv)),
         ("pool", _) => option(program.pool.map(|pool| quote(&config.pools[pool.0].name))),
         ("instances" | "restart", _) if has_schedule => Foreign,
         ("timezone" | "overlap", _) if !has_schedule => Foreign,

@@ -643,7 +643,7 @@ pub(crate) fn protected(folder: &Path, prefix: &str, target: &str) -> Checked<(S
 }
 
 /// Writes a text as TOML: a literal string if that is easier to read, else a basic one.
-pub(crate) fn quote(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     let plain = !text.contains('\'') && !text.chars().any(|c| c.is_control());
     if plain && (text.contains('\\') || text.contains('"')) {
         return format!("'{text}'");

@@ -1,49 +1,101 @@
 //! Reads the `.htaccess` files of a folder, as far as they deny access.
 //!
-//! weir does not read these files for requests. [`find`] searches for them, so that `weir serve FOLDER` can refuse
-//! what they deny to all, and `weir doctor` can list what they would protect. [`parse`] is pure and accepts any
+//! weir does not read these files for requests. [`find`] searches for them, so that `weir init` and `weir serve FOLDER`
+//! can refuse what they deny, and `weir doctor` can list what they would protect. [`parse`] is pure and accepts any
 //! bytes. It follows Apache where access is concerned: `Require`, `Order`/`Allow`/`Deny`, sections by file name, and
 //! denying rules of mod_rewrite and mod_alias. Modules in `<IfModule>` count as loaded.
+//!
+//! Where a rule cannot be expressed exactly, more is refused, never less: what Apache shows to some clients only is
+//! refused to all. What depends on more of a request than its path is not refused; [`Left`] names these lines.
 
 mod access;
+mod find;
 mod pattern;
+mod refusals;
 
-use std::{
-    fs,
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
+
+pub use find::find;
+pub use pattern::literal;
+pub use refusals::{Refusals, Rule, refusals, refusals_of};
 
 /// One `.htaccess` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Htaccess {
     /// The file.
     pub path: PathBuf,
-    /// The URL path of its folder; begins and ends with a slash.
+    /// The URL path of its folder; begins and ends with a slash. Each sequence of bytes that is not UTF-8 is
+    /// [`char::REPLACEMENT_CHARACTER`].
     pub folder: String,
     /// Its effects on access, in the order of the file.
     pub effects: Vec<Effect>,
+    /// Its lines without an equivalent, in the order of the file.
+    pub left: Vec<Left>,
 }
 
 /// An effect of a `.htaccess` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Its folder and everything below is denied to all.
-    DeniesAll,
+    DeniesAll(Guard),
     /// It allows a folder that a parent folder denies.
-    Opens,
+    Opens(Guard),
     /// It denies files to all: an expression for their URL path, and the text of the rule.
     DeniesFiles(String, String),
     /// It allows files of a denied folder.
-    OpensFiles(String, String),
-    /// It limits access by address, password or condition. With the text of the rule.
+    OpensFiles(Guard, String, String),
+    /// It denies URLs to all, and no section by file name can allow them.
+    DeniesUrls(String, String),
+    /// It denies URLs to all, except those of the first expressions.
+    DeniesUrlsBut(Vec<String>, String, String),
+    /// It lets only some clients in, by address or password: to its folder, or to files with this expression. With
+    /// the text of the rule.
+    LetsSomeIn(Option<String>, String),
+    /// It limits access by a condition about more than the path. With the text of the rule.
     Restricts(String),
     /// Scripts there do not run.
     NoScripts,
     /// URLs are rewritten or redirected.
     Rewrites,
+    /// The file cannot be read. Apache then refuses its folder.
+    Unreadable(String),
     /// A rule of this kind that could not be understood. With its text.
     Unclear(String),
+}
+
+/// Apache has two sets of rules for access. A client must be let in by both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// `Require` (mod_authz_core).
+    Require,
+    /// `Order`, `Allow` and `Deny` (mod_access_compat).
+    Order,
+}
+
+/// A line that has no equivalent in weir.toml.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// Its number; the first is 1.
+    pub line: usize,
+    /// Its text.
+    pub text: String,
+    /// What it is about.
+    pub about: About,
+}
+
+/// What a [`Left`] line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    /// It limits access by more than the path, or it was not understood.
+    Access,
+    /// It limits access to some clients. The equivalent refuses all.
+    SomeClients,
+    /// Its expression has look-around. The equivalent refuses more URLs.
+    Widened,
+    /// It rewrites or redirects URLs.
+    Rewriting,
+    /// Anything else.
+    Other,
 }
 
 /// Result of a search.
@@ -51,52 +103,42 @@ pub enum Effect {
 pub struct Found {
     /// In the order of their folders.
     pub files: Vec<Htaccess>,
-    /// There were more folders than the limit.
+    /// URL paths of index files, which clients also get by the URL of the folder.
+    pub indexes: Vec<String>,
+    /// There were more folders than the limit, or folders that may not be read.
     pub incomplete: bool,
 }
 
-/// The equivalent in weir.toml: routes in the required order, and prefixes of `deny_scripts`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Refusals {
-    /// The `path` of a route, and whether it denies; otherwise it allows.
-    pub routes: Vec<(String, bool)>,
-    /// URL prefixes.
-    pub deny_scripts: Vec<String>,
-}
-
-/// Searches a folder and everything below for `.htaccess` files. Links are not followed.
-pub fn find(root: &Path) -> Found {
-    let mut found = Found::default();
-    let mut budget = MOST_ENTRIES;
-    walk(root, "/", 0, &mut budget, &mut found);
-    found.incomplete = budget == 0;
-    found.files.sort_by(|a, b| a.folder.cmp(&b.folder));
-    found
-}
-
-/// The effects of the text of a `.htaccess` file in `folder`.
-pub fn parse(text: &str, folder: &str) -> Vec<Effect> {
+/// The effects of the text of a `.htaccess` file in `folder`, and the lines without an equivalent.
+pub fn parse(text: &str, folder: &str) -> (Vec<Effect>, Vec<Left>) {
     access::effects(text, folder)
 }
 
 impl Htaccess {
     /// What it would deny to clients, as text; `None` if it denies nothing.
     pub fn denies(&self) -> Option<String> {
+        let folder = &self.folder;
         let mut said = Vec::new();
         for effect in &self.effects {
-            match effect {
-                Effect::DeniesAll => said.push(format!("denies {} to all", self.folder)),
-                Effect::DeniesFiles(_, files) => {
-                    said.push(format!("denies {files} in {} to all", self.folder));
+            said.push(match effect {
+                Effect::DeniesAll(_) => format!("denies {folder} to all"),
+                Effect::DeniesFiles(_, files)
+                | Effect::DeniesUrls(_, files)
+                | Effect::DeniesUrlsBut(_, _, files) => {
+                    format!("denies {files} in {folder} to all")
                 }
-                Effect::Restricts(how) => said.push(format!("limits {} by {how}", self.folder)),
-                Effect::NoScripts => said.push(format!("runs no scripts in {}", self.folder)),
-                Effect::Unclear(what) => {
-                    said.push(format!("has {what}, which weir does not understand"))
+                Effect::LetsSomeIn(_, how) | Effect::Restricts(how) => {
+                    format!("limits {folder} by {how}")
                 }
-                Effect::Opens | Effect::OpensFiles(..) | Effect::Rewrites => {}
-            }
+                Effect::NoScripts => format!("runs no scripts in {folder}"),
+                Effect::Unreadable(why) => {
+                    format!("cannot be read ({why}), so Apache refuses {folder}")
+                }
+                Effect::Unclear(what) => format!("has {what}, which weir does not understand"),
+                Effect::Opens(_) | Effect::OpensFiles(..) | Effect::Rewrites => continue,
+            });
         }
+        said.dedup();
         (!said.is_empty()).then(|| said.join("; "))
     }
 
@@ -105,98 +147,13 @@ impl Htaccess {
         let beyond = |effect: &Effect| matches!(effect, Effect::Restricts(_) | Effect::Unclear(_));
         self.effects.iter().any(beyond)
     }
-}
 
-/// The rules that refuse what these files deny to all. The innermost folder comes first, because the first matching
-/// route wins.
-pub fn refusals(files: &[Htaccess]) -> Refusals {
-    let mut refusals = Refusals::default();
-    let mut inner_first: Vec<&Htaccess> = files.iter().collect();
-    inner_first.sort_by_key(|file| std::cmp::Reverse(file.folder.matches('/').count()));
-    for file in inner_first {
-        let (mut files, mut folder) = (Vec::new(), None);
-        for effect in &file.effects {
-            match effect {
-                // Sections by file name count after the rules of the folder, and the last of them wins.
-                Effect::DeniesFiles(path, _) => files.push((format!("~{path}"), true)),
-                Effect::OpensFiles(path, _) => files.push((format!("~{path}"), false)),
-                Effect::DeniesAll => folder = Some(true),
-                Effect::Opens => folder = Some(false),
-                Effect::NoScripts => refusals.deny_scripts.push(file.folder.clone()),
-                Effect::Restricts(_) | Effect::Rewrites | Effect::Unclear(_) => {}
-            }
-        }
-        files.reverse();
-        refusals.routes.extend(files);
-        if let Some(denied) = folder {
-            refusals.routes.push((glob(&file.folder), denied));
-        }
-    }
-    // A route that allows is needed only before one that denies.
-    while refusals.routes.last().is_some_and(|(_, denied)| !denied) {
-        refusals.routes.pop();
-    }
-    refusals
-}
-
-/// A folder and everything below as a route's `path`: a name with a star or a question mark becomes an expression.
-fn glob(folder: &str) -> String {
-    match folder.contains(['*', '?']) || folder.starts_with('~') {
-        true => format!("~^{}", pattern::literal(folder)),
-        false => format!("{folder}*"),
+    /// It lets some clients in that [`refusals`] refuse, too.
+    pub fn lets_some_in(&self) -> bool {
+        let some = |effect: &Effect| matches!(effect, Effect::LetsSomeIn(..));
+        self.effects.iter().any(some)
     }
 }
-
-fn walk(folder: &Path, url: &str, depth: usize, budget: &mut usize, found: &mut Found) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
-    let mut inner = Vec::new();
-    for entry in entries.flatten() {
-        if *budget == 0 {
-            return;
-        }
-        *budget -= 1;
-        let Ok(name) = entry.file_name().into_string() else {
-            continue;
-        };
-        match entry.file_type() {
-            Ok(kind) if kind.is_file() && name == ".htaccess" => {
-                let path = entry.path();
-                if let Some(effects) = read(&path).map(|text| parse(&text, url)) {
-                    found.files.push(Htaccess {
-                        path,
-                        folder: url.to_owned(),
-                        effects,
-                    });
-                }
-            }
-            // A hidden folder hides its content.
-            Ok(kind) if kind.is_dir() && depth < MOST_DEPTH && !name.starts_with('.') => {
-                inner.push(name);
-            }
-            _ => {}
-        }
-    }
-    for name in inner {
-        let url = format!("{url}{name}/");
-        walk(&folder.join(&name), &url, depth + 1, budget, found);
-    }
-}
-
-fn read(path: &Path) -> Option<String> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).ok()?;
-    file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Maximum number of files and folders that are searched.
-const MOST_ENTRIES: usize = 50_000;
-/// Maximum depth.
-const MOST_DEPTH: usize = 12;
-/// Maximum size of a file.
-const MOST_BYTES: u64 = 256 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use super::{Absent, Foreign, Printed, Value, field, option};
 use crate::{
-    field::{path, quoted, shown, texts},
+    field::{path, quoted, quoted_list, shown},
     model::{Address, AllowRule, Egress, Host, HostSettings, OriginPattern, Scheme},
     origin,
     rows::Row,
@@ -52,7 +52,7 @@ fn rule(rule: &AllowRule) -> String {
     }
     let mut keys = vec![format!("host = {}", quote(&rule.origin.to_string()))];
     if !rule.methods.is_empty() {
-        keys.push(format!("methods = {}", texts(&rule.methods)));
+        keys.push(format!("methods = {}", quoted_list(&rule.methods)));
     }
     if rule.path != "/" {
         keys.push(format!("path = {}", quote(&rule.path)));
@@ -61,7 +61,7 @@ fn rule(rule: &AllowRule) -> String {
         keys.push(format!("addresses = {}", quoted(&rule.addresses)));
     }
     if !rule.pools.is_empty() {
-        keys.push(format!("pools = {}", texts(&rule.pools)));
+        keys.push(format!("pools = {}", quoted_list(&rule.pools)));
     }
     format!("{{ {} }}", keys.join(", "))
 }

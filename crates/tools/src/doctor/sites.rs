@@ -11,7 +11,7 @@ use std::{
 };
 
 use regex::bytes::Regex;
-use weir_config::{Folder, Settings, Site};
+use weir_config::{Settings, Site};
 
 use script::Script;
 use weir_machine::links;
@@ -22,6 +22,7 @@ use super::{
     people::Who,
     rights::{Access, Cause, Need, may, quoted},
 };
+use crate::folder::has_php;
 
 /// Checks every site, and the differences of its routes.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
@@ -114,7 +115,7 @@ fn scripts_without_pool(site: &Site, notes: &mut Notes) {
     let Some(root) = &site.settings.root else {
         return;
     };
-    if settings.all(|settings| settings.pool.is_none()) && Folder::has_php(root) {
+    if settings.all(|settings| settings.pool.is_none()) && has_php(root) {
         notes.warn(
             format!(
                 "[site.{}] {} has PHP scripts, but the site has no pool",
@@ -511,15 +512,21 @@ mod tests {
     fn links_out_and_error_pages_that_are_missing_are_told() {
         let root = root();
         file(&root, "index.html");
-        symlink("/etc", root.path().join("out")).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(other.path().join(".htaccess"), "Deny from all").unwrap();
+        symlink(other.path(), root.path().join("out")).unwrap();
         symlink("index.html", root.path().join("in")).unwrap();
         let found = looked(&root, "error_pages = { 503 = \"503.html\" }", "");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("503"), "{found:?}");
         assert!(
-            found[1].contains("/out is a link out of the root, to /etc"),
+            found[1].contains("/out is a link out of the root, to "),
             "{found:?}"
         );
-        assert_eq!(looked(&root, "follow_symlinks = true", ""), [""; 0]);
+        let followed = looked(&root, "follow_symlinks = true", "");
+        assert!(
+            followed.len() == 1 && followed[0].contains("denies /out/ to all"),
+            "{followed:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Turns the directives of a `.htaccess` file into its effects.
 
-use super::{Effect, pattern};
+use super::{About, Effect, Guard, Left, pattern};
 
 /// The scope of a section's directives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(super) enum Scope {
         denied: Option<String>,
         open: Option<String>,
         shown: String,
+        /// `denied` matches no more than the section.
+        is_exact: bool,
     },
     /// Only requests of some kind.
     Condition(String),
@@ -24,12 +26,16 @@ struct Access {
     scope: Scope,
     /// `Require …`, without those in containers.
     requires: Vec<String>,
-    /// A container such as `<RequireAll>` is only understood as: not all clients are allowed.
-    container: bool,
+    /// `Require …` in containers such as `<RequireAll>`, which are only understood as: not all clients are allowed.
+    contained: Vec<String>,
+    /// `Satisfy any`: what `Require` says does not matter for those whom `Allow` lets in.
+    satisfies_any: bool,
     /// `Order allow,deny`: clients that are not named are denied.
     allow_then_deny: Option<bool>,
     allows: Vec<String>,
     denies: Vec<String>,
+    /// Where all this was said: numbers and texts of lines.
+    lines: Vec<(usize, String)>,
 }
 
 /// An open section.
@@ -41,23 +47,27 @@ struct Open {
     name: String,
 }
 
-pub(super) fn effects(text: &str, folder: &str) -> Vec<Effect> {
+pub(super) fn effects(text: &str, folder: &str) -> (Vec<Effect>, Vec<Left>) {
     let mut reader = Reader {
         folder,
         scopes: vec![Access::new(Scope::Folder)],
         open: Vec::new(),
         effects: Vec::new(),
+        left: Vec::new(),
+        at: (0, String::new()),
         rewriting: false,
-        conditions: false,
+        conditions: Vec::new(),
         containers: 0,
     };
-    for line in lines(text) {
+    for (number, line) in lines(text) {
+        reader.at = (number, line.clone());
         reader.line(&line);
     }
     while let Some(access) = reader.scopes.pop() {
         reader.close(access);
     }
-    reader.effects
+    reader.left.sort_by_key(|left| left.line);
+    (reader.effects, reader.left)
 }
 
 struct Reader<'f> {
@@ -65,9 +75,12 @@ struct Reader<'f> {
     scopes: Vec<Access>,
     open: Vec<Open>,
     effects: Vec<Effect>,
+    left: Vec<Left>,
+    /// Number and text of the current line.
+    at: (usize, String),
     rewriting: bool,
-    /// A `RewriteCond` applies to the next rule.
-    conditions: bool,
+    /// The arguments of each `RewriteCond`, which apply to the next rule.
+    conditions: Vec<Vec<String>>,
     /// Number of open `<RequireAll>` and similar containers.
     containers: usize,
 }
@@ -119,6 +132,7 @@ impl Reader<'_> {
                     denied,
                     open,
                     shown,
+                    is_exact: !is_expression || pattern::is_exact(&text),
                 });
             }
             "limit" => {
@@ -130,7 +144,11 @@ impl Reader<'_> {
                 }
             }
             "limitexcept" => scope = Some(Scope::Condition(format!("methods but {argument}"))),
-            "if" | "elseif" | "else" => scope = Some(Scope::Condition("a condition".into())),
+            "if" => {
+                scope =
+                    Some(of_condition(argument).unwrap_or(Scope::Condition("a condition".into())));
+            }
+            "elseif" | "else" => scope = Some(Scope::Condition("a condition".into())),
             "requireall" | "requireany" | "requirenone" => self.containers += 1,
             _ => {}
         }
@@ -166,15 +184,52 @@ impl Reader<'_> {
     fn directive(&mut self, name: &str, arguments: &[String]) {
         let first = arguments.first().map(|word| word.to_ascii_lowercase());
         let first = first.unwrap_or_default();
+        if self.access(name, &first, arguments) {
+            return;
+        }
+        match name {
+            "php_flag" | "php_admin_flag" if first == "engine" => {
+                let value = arguments.get(1).map(|word| word.to_ascii_lowercase());
+                if matches!(value.as_deref(), Some("off" | "0" | "false" | "no")) {
+                    self.no_scripts();
+                }
+            }
+            "removehandler" | "removetype" if arguments.iter().any(|word| is_php(word)) => {
+                self.no_scripts();
+            }
+            // Another handler for PHP, for example of another version.
+            "addhandler" | "addtype" | "sethandler"
+                if arguments.iter().any(|word| is_php(word)) =>
+            {
+                self.effects.retain(|effect| *effect != Effect::NoScripts);
+                self.leave(About::Other);
+            }
+            "sethandler" | "forcetype" if NO_HANDLERS.contains(&first.as_str()) => {
+                self.no_scripts();
+            }
+            "rewriteengine" => self.rewriting = first == "on",
+            "rewritecond" => self.conditions.push(arguments.to_vec()),
+            "rewriterule" if self.rewriting => self.rewrite(arguments),
+            "redirectmatch" => self.redirect(&first, arguments),
+            "redirect" => self.redirect_prefix(&first, arguments),
+            "redirectpermanent" | "redirecttemp" => self.push(Effect::Rewrites),
+            "options" if !arguments.iter().any(|word| opens_more(word)) => {}
+            _ if WITHOUT_EFFECT.contains(&name) => {}
+            _ => self.leave(About::Other),
+        }
+    }
+
+    /// Who may use the current scope. Returns whether the directive was about that.
+    fn access(&mut self, name: &str, first: &str, arguments: &[String]) -> bool {
         let contained = self.containers > 0;
         let Some(access) = self.scopes.last_mut() else {
-            return;
+            return false;
         };
         match name {
             "require" => {
                 let text = arguments.join(" ").to_ascii_lowercase();
                 match contained && text != "all denied" {
-                    true => access.container = true,
+                    true => access.contained.push(text),
                     false => access.requires.push(text),
                 }
             }
@@ -189,121 +244,168 @@ impl Reader<'_> {
                     _ => access.denies.extend(who),
                 }
             }
-            "php_flag" | "php_admin_flag" if first == "engine" => {
-                let value = arguments.get(1).map(|word| word.to_ascii_lowercase());
-                if matches!(value.as_deref(), Some("off" | "0" | "false" | "no")) {
-                    self.push(Effect::NoScripts);
-                }
-            }
-            "removehandler" | "removetype" if arguments.iter().any(|word| is_php(word)) => {
-                self.push(Effect::NoScripts);
-            }
-            "sethandler" | "forcetype"
-                if [
-                    "none",
-                    "default-handler",
-                    "default",
-                    "text/plain",
-                    "application/octet-stream",
-                ]
-                .contains(&first.as_str()) =>
-            {
-                self.push(Effect::NoScripts);
-            }
-            "rewriteengine" => self.rewriting = first == "on",
-            "rewritecond" => self.conditions = true,
-            "rewriterule" if self.rewriting => self.rewrite(arguments),
-            "redirectmatch" => self.redirect(&first, arguments),
-            "redirect" => self.push(Effect::Rewrites),
-            _ => {}
+            "satisfy" => access.satisfies_any = first == "any",
+            _ => return false,
+        }
+        access.lines.push(self.at.clone());
+        true
+    }
+
+    /// Scripts of the current scope do not run.
+    fn no_scripts(&mut self) {
+        let of_files = self
+            .scopes
+            .iter()
+            .rev()
+            .find_map(|access| match &access.scope {
+                Scope::Files { denied, shown, .. } => Some((denied.clone(), shown.clone())),
+                _ => None,
+            });
+        let Some((path, shown)) = of_files else {
+            return self.push(Effect::NoScripts);
+        };
+        let Some(path) = path else {
+            return self.push(Effect::Unclear(shown));
+        };
+        let regex = regex::Regex::new(&path);
+        match regex.is_ok_and(|regex| regex.is_match(&format!("{}a-script.php", self.folder))) {
+            true => self.push(Effect::NoScripts),
+            false if path.contains("php") => self.push(Effect::DeniesFiles(path, shown)),
+            false => {}
         }
     }
 
     fn rewrite(&mut self, arguments: &[String]) {
-        let conditional = std::mem::take(&mut self.conditions);
+        let conditions = std::mem::take(&mut self.conditions);
         let [rule, _, rest @ ..] = arguments else {
             return;
         };
-        let flags = rest.concat().to_ascii_lowercase();
-        let flags: Vec<&str> = flags
-            .trim_matches(['[', ']'])
-            .split(',')
-            .map(str::trim)
-            .collect();
-        let forbids = flags.iter().any(|flag| {
-            [
-                "f",
-                "forbidden",
-                "g",
-                "gone",
-                "r=403",
-                "r=404",
-                "r=410",
-                "redirect=403",
-                "redirect=404",
-            ]
-            .contains(flag)
-        });
-        if !forbids {
-            return self.push(Effect::Rewrites);
+        let flags = flags(rest);
+        if !flags.iter().any(|flag| REFUSING.contains(&flag.as_str())) {
+            // A rule that changes nothing, for example one that sets a variable.
+            return match arguments[1] == "-" {
+                true => self.leave(About::Other),
+                false => self.push(Effect::Rewrites),
+            };
         }
         let shown = format!("URLs like {rule}");
-        if conditional {
-            return self.push(Effect::Restricts(format!("a condition for {shown}")));
-        }
-        let ignores_case = flags.iter().any(|flag| ["nc", "nocase"].contains(flag));
         // A rule with `!` denies everything except what it matches.
+        let is_for_hidden = !rule.starts_with('!') && pattern::is_for_hidden_files(rule, "");
+        if is_for_hidden {
+            return;
+        }
+        let ignores_case = has_no_case(&flags);
         let path = match rule.starts_with('!') {
             true => None,
             false => pattern::of_path(self.folder, rule, ignores_case),
         };
-        self.push(match path {
-            Some(path) => Effect::DeniesFiles(path, shown),
-            None => Effect::Unclear(format!("RewriteRule {rule}")),
-        });
+        let Some(path) = path else {
+            return self.push(Effect::Unclear(format!("RewriteRule {rule}")));
+        };
+        if !pattern::is_exact(rule) {
+            self.leave(About::Widened);
+        }
+        match self.exceptions(rule, &conditions) {
+            None => self.push(Effect::Restricts(format!("a condition for {shown}"))),
+            Some(Paths::All) => self.push(Effect::DeniesUrls(path, shown)),
+            Some(Paths::But(open)) => self.push(Effect::DeniesUrlsBut(open, path, shown)),
+            Some(Paths::These(paths)) => {
+                for path in paths {
+                    self.push(Effect::DeniesUrls(path, shown.clone()));
+                }
+            }
+        }
+    }
+
+    /// Which of the paths of a denying rule its conditions are about. `None`: they are about more than the path.
+    fn exceptions(&self, rule: &str, conditions: &[Vec<String>]) -> Option<Paths> {
+        let (mut open, mut only) = (Vec::new(), Vec::new());
+        let is_for_all = pattern::is_for_all_paths(rule);
+        for condition in conditions {
+            let [test, text, rest @ ..] = &condition[..] else {
+                return None;
+            };
+            let flags = flags(rest);
+            let test = test.to_ascii_uppercase();
+            let is_or = flags.iter().any(|flag| flag == "or" || flag == "ornext");
+            let of_file = ["%{REQUEST_FILENAME}", "%{SCRIPT_FILENAME}"].contains(&test.as_str());
+            if of_file && ["-f", "-d", "-s", "-l", "-F"].contains(&text.as_str()) {
+                // Without this condition, more is denied.
+                continue;
+            }
+            // The end of a file's path is the end of its URL.
+            let is_end = of_file && !text.trim_start_matches('!').starts_with('^');
+            if test != "%{REQUEST_URI}" && !is_end || text.trim_start_matches('!').starts_with('-')
+            {
+                return None;
+            }
+            let ignores_case = has_no_case(&flags);
+            match text.strip_prefix('!') {
+                Some(text) if !is_or => {
+                    let path = pattern::of_url(text, ignores_case, false)?;
+                    open.push(path);
+                }
+                // Several of these are alternatives, or all must match: each of them denies more.
+                None if is_for_all => only.push(pattern::of_url(text, ignores_case, true)?),
+                None => {}
+                Some(_) => return None,
+            }
+        }
+        Some(match (open.is_empty(), only.is_empty()) {
+            (true, true) => Paths::All,
+            (true, false) => Paths::These(only),
+            (false, true) => Paths::But(open),
+            (false, false) => return None,
+        })
+    }
+
+    /// `Redirect 403 /conf`: a path and what is below it.
+    fn redirect_prefix(&mut self, status: &str, arguments: &[String]) {
+        let path = arguments
+            .get(1)
+            .filter(|_| REFUSING_STATUSES.contains(&status));
+        let Some(path) = path else {
+            return self.push(Effect::Rewrites);
+        };
+        let expression = format!("^{}(?:/.*)?$", pattern::literal(path.trim_end_matches('/')));
+        self.push(Effect::DeniesUrls(expression, format!("URLs below {path}")));
     }
 
     /// Matches the whole URL path, unlike a RewriteRule.
     fn redirect(&mut self, status: &str, arguments: &[String]) {
-        if !["403", "404", "410", "gone"].contains(&status) {
+        if !REFUSING_STATUSES.contains(&status) {
             return self.push(Effect::Rewrites);
         }
         let Some(rule) = arguments.get(1) else {
             return;
         };
-        let path = match rule.strip_prefix("^/") {
-            Some(rest) => pattern::of_path("/", &format!("^{rest}"), false),
-            None => pattern::of_path("/", rule.trim_start_matches('/'), false),
-        };
+        if pattern::is_for_hidden_files(rule, "/") {
+            return;
+        }
         let shown = format!("URLs like {rule}");
-        self.push(match path {
-            Some(path) => Effect::DeniesFiles(path, shown),
+        if !pattern::is_exact(rule) {
+            self.leave(About::Widened);
+        }
+        self.push(match pattern::of_url(rule, false, true) {
+            Some(path) => Effect::DeniesUrls(path, shown),
             None => Effect::Unclear(format!("RedirectMatch {rule}")),
         });
     }
 
     fn close(&mut self, access: Access) {
-        let verdict = access.verdict();
-        let effect = match (access.scope, verdict) {
-            (_, Verdict::Nothing) => return,
-            (Scope::Folder, Verdict::Denied) => Effect::DeniesAll,
-            (Scope::Folder, Verdict::Open) => Effect::Opens,
-            (Scope::Folder, Verdict::Some(how)) => Effect::Restricts(how),
-            (Scope::Files { denied, shown, .. }, Verdict::Denied) => match denied {
-                Some(path) => Effect::DeniesFiles(path, shown),
-                None => Effect::Unclear(shown),
-            },
-            (Scope::Files { open, shown, .. }, Verdict::Open) => match open {
-                Some(path) => Effect::OpensFiles(path, shown),
-                None => return,
-            },
-            (Scope::Files { shown, .. }, Verdict::Some(how)) => {
-                Effect::Restricts(format!("{how} for {shown}"))
+        for guard in [Guard::Require, Guard::Order] {
+            let Some(effect) = access.effect(guard) else {
+                continue;
+            };
+            let is_wide = matches!(effect, Effect::DeniesFiles(..)) && !access.is_exact();
+            for at in &access.lines {
+                self.at = at.clone();
+                self.push(effect.clone());
+                if is_wide {
+                    self.leave(About::Widened);
+                }
             }
-            (Scope::Condition(_), Verdict::Open) => return,
-            (Scope::Condition(what), _) => Effect::Restricts(what),
-        };
-        self.push(effect);
+        }
     }
 
     fn push(&mut self, effect: Effect) {
@@ -319,10 +421,38 @@ impl Reader<'_> {
             Some(what) if effect != Effect::Rewrites => Effect::Restricts(what.clone()),
             _ => effect,
         };
+        match &effect {
+            Effect::Restricts(_) | Effect::Unclear(_) => self.leave(About::Access),
+            Effect::LetsSomeIn(..) => self.leave(About::SomeClients),
+            Effect::Rewrites => self.leave(About::Rewriting),
+            _ => {}
+        }
         if !self.effects.contains(&effect) {
             self.effects.push(effect);
         }
     }
+
+    /// Notes that the current line has no equivalent.
+    fn leave(&mut self, about: About) {
+        let (line, text) = self.at.clone();
+        if let Some(known) = self.left.iter_mut().find(|left| left.line == line) {
+            // What is not refused matters more than what is refused too widely.
+            if known.about == About::Widened {
+                known.about = about;
+            }
+        } else if self.left.len() < MOST_LEFT {
+            self.left.push(Left { line, text, about });
+        }
+    }
+}
+
+/// Which paths of a rule are denied.
+enum Paths {
+    All,
+    /// All but these.
+    But(Vec<String>),
+    /// These alone.
+    These(Vec<String>),
 }
 
 /// Which clients are allowed.
@@ -330,7 +460,10 @@ enum Verdict {
     Nothing,
     Open,
     Denied,
+    /// Nobody but some.
     Some(String),
+    /// Everybody but some.
+    Most(String),
 }
 
 impl Access {
@@ -338,42 +471,86 @@ impl Access {
         Self {
             scope,
             requires: Vec::new(),
-            container: false,
+            contained: Vec::new(),
+            satisfies_any: false,
             allow_then_deny: None,
             allows: Vec::new(),
             denies: Vec::new(),
+            lines: Vec::new(),
         }
     }
 
-    /// One matching `Require` is enough; the rules of mod_access_compat count in addition.
-    fn verdict(&self) -> Verdict {
-        let compat = self.compat();
+    /// What is denied and allowed by one of the two guards, which must both let a client in.
+    fn effect(&self, guard: Guard) -> Option<Effect> {
+        let verdict = match (guard, self.required(), self.compat()) {
+            (_, Verdict::Denied | Verdict::Some(_), Verdict::Open)
+            | (_, Verdict::Open, Verdict::Denied | Verdict::Some(_))
+                if self.satisfies_any =>
+            {
+                Verdict::Open
+            }
+            (Guard::Require, required, _) => required,
+            (Guard::Order, _, compat) => compat,
+        };
+        Some(match (&self.scope, verdict) {
+            (_, Verdict::Nothing) => return None,
+            (Scope::Folder, Verdict::Denied) => Effect::DeniesAll(guard),
+            (Scope::Folder, Verdict::Open) => Effect::Opens(guard),
+            (Scope::Folder, Verdict::Some(how)) => Effect::LetsSomeIn(None, how),
+            (Scope::Folder, Verdict::Most(how)) => Effect::Restricts(how),
+            (Scope::Files { denied, shown, .. }, Verdict::Denied) => match denied {
+                Some(path) => Effect::DeniesFiles(path.clone(), shown.clone()),
+                None => Effect::Unclear(shown.clone()),
+            },
+            (Scope::Files { open, shown, .. }, Verdict::Open) => {
+                Effect::OpensFiles(guard, open.clone()?, shown.clone())
+            }
+            (Scope::Files { denied, shown, .. }, Verdict::Some(how)) => match denied {
+                Some(path) => Effect::LetsSomeIn(Some(path.clone()), format!("{how} for {shown}")),
+                None => Effect::Unclear(shown.clone()),
+            },
+            (Scope::Files { shown, .. }, Verdict::Most(how)) => {
+                Effect::Restricts(format!("{how} for {shown}"))
+            }
+            (Scope::Condition(_), Verdict::Open) => return None,
+            (Scope::Condition(what), _) => Effect::Restricts(what.clone()),
+        })
+    }
+
+    fn is_exact(&self) -> bool {
+        !matches!(
+            self.scope,
+            Scope::Files {
+                is_exact: false,
+                ..
+            }
+        )
+    }
+
+    /// One matching `Require` is enough.
+    fn required(&self) -> Verdict {
         let is = |text: &str| self.requires.iter().any(|require| require == text);
         let others = self
             .requires
             .iter()
             .find(|require| !matches!(require.as_str(), "all denied" | "all granted"));
-        let required = match (others, self.container) {
+        match others {
             _ if is("all granted") => Verdict::Open,
-            (Some(require), _) => Verdict::Some(match require.split(' ').next() {
-                Some("valid-user" | "user" | "group" | "ldap-user" | "ldap-group") => {
-                    "password".into()
-                }
-                Some("ip" | "host" | "local" | "forward-dns") => "address".into(),
-                _ => "a condition".into(),
-            }),
-            (None, true) => Verdict::Some("a condition".into()),
-            (None, false) if is("all denied") => Verdict::Denied,
-            (None, false) => Verdict::Nothing,
-        };
-        match (required, compat) {
-            (Verdict::Denied, _) | (_, Verdict::Denied) => Verdict::Denied,
-            (Verdict::Some(how), _) | (_, Verdict::Some(how)) => Verdict::Some(how),
-            (Verdict::Nothing, Verdict::Nothing) => Verdict::Nothing,
-            _ => Verdict::Open,
+            Some(require) => Verdict::Some(kind_of(require)),
+            None if self
+                .contained
+                .iter()
+                .any(|require| require == "all granted") =>
+            {
+                Verdict::Most("a condition".into())
+            }
+            None if !self.contained.is_empty() => Verdict::Some("a condition".into()),
+            None if is("all denied") => Verdict::Denied,
+            None => Verdict::Nothing,
         }
     }
 
+    /// `Order`, `Allow` and `Deny`.
     fn compat(&self) -> Verdict {
         let all = |list: &[String]| list.iter().any(|who| who == "all");
         let strict = self.allow_then_deny == Some(true);
@@ -385,12 +562,60 @@ impl Access {
             // Deny wins; clients that are not named are denied.
             true if denies || self.allows.is_empty() => Verdict::Denied,
             true if allows && self.denies.is_empty() => Verdict::Open,
+            true if allows => Verdict::Most("address".into()),
             // Allow wins; clients that are not named are allowed.
             false if allows || self.denies.is_empty() => Verdict::Open,
             false if denies && self.allows.is_empty() => Verdict::Denied,
+            false if !denies => Verdict::Most("address".into()),
             _ => Verdict::Some("address".into()),
         }
     }
+}
+
+/// `<If "%{REQUEST_URI} =~ m#…#">`, a section for URLs. `None`: it is for something else.
+fn of_condition(argument: &str) -> Option<Scope> {
+    let (what, expression) = argument.trim_matches('"').split_once("=~")?;
+    if what.trim() != "%{REQUEST_URI}" {
+        return None;
+    }
+    let expression = expression.trim().trim_start_matches('m');
+    let delimiter = expression.chars().next()?;
+    let (expression, flags) = expression[delimiter.len_utf8()..].rsplit_once(delimiter)?;
+    let denied = pattern::of_url(expression, flags.contains('i'), true)?;
+    Some(Scope::Files {
+        denied: Some(denied),
+        open: None,
+        shown: format!("URLs like {expression}"),
+        is_exact: pattern::is_exact(expression),
+    })
+}
+
+/// What a `Require` asks of clients.
+fn kind_of(require: &str) -> String {
+    match require.split(' ').next() {
+        Some("valid-user" | "user" | "group" | "ldap-user" | "ldap-group") => "password".into(),
+        Some("ip" | "host" | "local" | "forward-dns") => "address".into(),
+        _ => "a condition".into(),
+    }
+}
+
+/// The flags of a RewriteRule or a RewriteCond, in lower case.
+fn flags(words: &[String]) -> Vec<String> {
+    let text = words.concat().to_ascii_lowercase();
+    let inner = text.trim_matches(['[', ']']).split(',');
+    inner.map(|flag| flag.trim().to_owned()).collect()
+}
+
+fn has_no_case(flags: &[String]) -> bool {
+    flags
+        .iter()
+        .any(|flag| ["nc", "nocase"].contains(&flag.as_str()))
+}
+
+/// Whether a word of `Options` allows something that weir does not do by itself.
+fn opens_more(word: &str) -> bool {
+    let word = word.trim_start_matches('+').to_ascii_lowercase();
+    ["includes", "includesnoexec", "execcgi", "all", "indexes"].contains(&word.as_str())
 }
 
 fn is_php(word: &str) -> bool {
@@ -398,21 +623,22 @@ fn is_php(word: &str) -> bool {
     word.starts_with("php") || word.starts_with("phtml") || word.contains("x-httpd-php")
 }
 
-/// Lines without comments; a backslash at the end joins the next line.
-fn lines(text: &str) -> impl Iterator<Item = String> {
-    let mut rest = text.lines();
+/// Lines without comments, with their numbers; a backslash at the end joins the next line.
+fn lines(text: &str) -> impl Iterator<Item = (usize, String)> {
+    let mut rest = text.lines().zip(1..);
     std::iter::from_fn(move || {
-        let mut line = rest.next()?.trim_end().to_owned();
+        let (line, number) = rest.next()?;
+        let mut line = line.trim_end().to_owned();
         while line.ends_with('\\') {
             line.pop();
             match rest.next() {
-                Some(more) => line.push_str(more.trim_end()),
+                Some((more, _)) => line.push_str(more.trim_end()),
                 None => break,
             }
         }
-        Some(line.trim().to_owned())
+        Some((number, line.trim().to_owned()))
     })
-    .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// The words of a directive; quotes keep spaces.
@@ -436,3 +662,43 @@ fn words(line: &str) -> Vec<String> {
     }
     words
 }
+
+/// Handlers and types with which a script is sent as it is.
+const NO_HANDLERS: [&str; 5] = [
+    "none",
+    "default-handler",
+    "default",
+    "text/plain",
+    "application/octet-stream",
+];
+/// Statuses of redirects that refuse.
+const REFUSING_STATUSES: [&str; 4] = ["403", "404", "410", "gone"];
+/// Flags of rules that refuse.
+const REFUSING: [&str; 9] = [
+    "f",
+    "forbidden",
+    "g",
+    "gone",
+    "r=403",
+    "r=404",
+    "r=410",
+    "redirect=403",
+    "redirect=404",
+];
+/// Directives that weir needs no equivalent for: what they ask for is always so.
+const WITHOUT_EFFECT: [&str; 12] = [
+    "adddefaultcharset",
+    "authbasicprovider",
+    "authgroupfile",
+    "authname",
+    "authtype",
+    "authuserfile",
+    "directoryslash",
+    "fileetag",
+    "indexignore",
+    "indexoptions",
+    "rewritebase",
+    "serversignature",
+];
+/// Maximum number of lines without an equivalent that are kept of a file.
+const MOST_LEFT: usize = 200;

@@ -1,16 +1,23 @@
 //! What applications write into their `.htaccess`, and how weir reads it compared with Apache.
 
+use std::fs;
+
 use proptest::prelude::*;
 
 use super::*;
 
+fn read(text: &str, folder: &str) -> Htaccess {
+    let (effects, left) = parse(text, folder);
+    Htaccess {
+        path: format!("/srv{folder}.htaccess").into(),
+        folder: folder.into(),
+        effects,
+        left,
+    }
+}
+
 fn said(text: &str) -> String {
-    let file = Htaccess {
-        path: "/srv/.htaccess".into(),
-        folder: "/data/".into(),
-        effects: parse(text, "/data/"),
-    };
-    file.denies().unwrap_or_default()
+    read(text, "/data/").denies().unwrap_or_default()
 }
 
 #[test]
@@ -85,7 +92,7 @@ fn what_lets_somebody_in_is_no_denial() {
         ),
         (
             "<FilesMatch \"^(?!index)\">\nRequire all denied\n</FilesMatch>",
-            "has files like ^(?!index), which weir does not understand",
+            "denies files like ^(?!index) in /data/ to all",
         ),
     ] {
         assert_eq!(said(text), expected, "{text}");
@@ -94,15 +101,10 @@ fn what_lets_somebody_in_is_no_denial() {
 
 /// Whether the routes from a tree of such files deny a path.
 fn denied(files: &[(&str, &str)], path: &str) -> bool {
-    let files: Vec<Htaccess> = files
-        .iter()
-        .map(|(folder, text)| Htaccess {
-            path: format!("/srv{folder}.htaccess").into(),
-            folder: (*folder).into(),
-            effects: parse(text, folder),
-        })
+    let files: Vec<Htaccess> = (files.iter())
+        .map(|(folder, text)| read(text, folder))
         .collect();
-    let refusals = refusals(&files);
+    let refusals = refusals_of(&files);
     let matches = |pattern: &str| match pattern.strip_prefix('~') {
         Some(regex) => regex::Regex::new(regex).unwrap().is_match(path),
         None => path.starts_with(pattern.strip_suffix('*').unwrap()),
@@ -110,8 +112,8 @@ fn denied(files: &[(&str, &str)], path: &str) -> bool {
     refusals
         .routes
         .iter()
-        .find(|(pattern, _)| matches(pattern))
-        .is_some_and(|(_, denied)| *denied)
+        .find(|rule| matches(&rule.path))
+        .is_some_and(|rule| rule.denied)
 }
 
 #[test]
@@ -178,6 +180,11 @@ fn anchors_within_an_expression_deny_more() {
         "Require all denied\n<FilesMatch \"(^a|b$)\">\nRequire all granted\n</FilesMatch>",
     )];
     assert!(denied(&open, "/xab"));
+    let open = [(
+        "/",
+        "Deny from all\n<Files ~ \"(?i)^.*\\.(jpg|png)$\">\nAllow from all\n</Files>",
+    )];
+    assert!(!denied(&open, "/a/x.JPG") && denied(&open, "/a/x.jpg.php"));
     let alternatives = [(
         "/",
         "<FilesMatch \"^a|b$\">\nRequire all denied\n</FilesMatch>",
@@ -198,7 +205,7 @@ fn files_are_found_below_a_folder() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let found = find(root.path());
+    let found = find(root.path(), false);
     assert!(!found.incomplete);
     let said: Vec<String> = found
         .files
@@ -213,9 +220,280 @@ fn files_are_found_below_a_folder() {
             "/data/ denies /data/ to all"
         ]
     );
-    let refusals = refusals(&found.files);
-    assert_eq!(refusals.routes, [("/data/*".to_owned(), true)]);
+    let refusals = refusals(&found);
+    let routes: Vec<_> = refusals
+        .routes
+        .iter()
+        .map(|rule| (rule.path.as_str(), rule.denied))
+        .collect();
+    assert_eq!(routes, [(r"~^/a/b/c/.*\.php", true), ("/data/*", true)]);
+    assert_eq!(refusals.routes[1].why, "data/.htaccess: denied to all");
     assert_eq!(refusals.deny_scripts, ["/a/b/c/"]);
+}
+
+/// Apache's expressions have look-around. What weir makes of them denies the same or more, but not everything.
+#[test]
+fn look_around_is_replaced_by_what_denies_as_much() {
+    let drupal = r#"<FilesMatch "\.(engine|inc|yml)(~|\.sw[op]|\.bak)?$|^(\.(?!well-known).*|Entries.*|composer\.(json|lock)|web\.config)$|^#.*#$">
+        Require all denied
+    </FilesMatch>"#;
+    let tree = [("/", drupal)];
+    for path in [
+        "/core.services.yml",
+        "/a/b.inc~",
+        "/.env",
+        "/a/.gitignore",
+        "/composer.lock",
+        "/Entries.x",
+    ] {
+        assert!(denied(&tree, path), "{path}");
+    }
+    for path in ["/index.php", "/.well-known", "/a/page.html", "/xweb.config"] {
+        assert!(!denied(&tree, path), "{path}");
+    }
+    let others = [(
+        "/",
+        "RewriteEngine on\nRewriteRule ^(?>app|conf)++/(?=x)x - [F]\nRedirectMatch 403 ^/(?!\\.well-known/)\\.",
+    )];
+    for path in ["/app/x", "/confapp/x1"] {
+        assert!(denied(&others, path), "{path}");
+    }
+    let below = [("/", "Redirect gone /old/\nRedirect 301 /new /newer")];
+    assert!(denied(&below, "/old") && denied(&below, "/old/x"));
+    assert!(!denied(&below, "/older") && !denied(&below, "/new"));
+    assert!(!denied(&others, "/a/app/x") && !denied(&others, "/.well-known/x"));
+    assert!(
+        said("<FilesMatch \"^(?!a*b)\">\nRequire all denied\n</FilesMatch>")
+            .contains("does not understand")
+    );
+    let index = [(
+        "/",
+        "<FilesMatch \"^(?!index)\">\nRequire all denied\n</FilesMatch>",
+    )];
+    assert!(denied(&index, "/a/indes.php") && !denied(&index, "/a/index.php"));
+    let (_, left) = parse(
+        "RewriteEngine on\nRewriteRule ^(?=a)a\\.x - [F]\n<FilesMatch \"^(?<!b)a$\">\nDeny from all\n</FilesMatch>",
+        "/",
+    );
+    let widened: Vec<_> = left
+        .iter()
+        .filter(|left| left.about == About::Widened)
+        .map(|left| left.line)
+        .collect();
+    assert_eq!(widened, [2, 4]);
+    // A class with brackets and signs that are operators elsewhere.
+    assert!(denied(
+        &[(
+            "/",
+            "<FilesMatch \"^[]&&[~~]+$\">\nDeny from all\n</FilesMatch>"
+        )],
+        "/&[~]"
+    ));
+}
+
+#[test]
+fn conditions_about_paths_are_kept() {
+    let rules = "RewriteEngine on\n\
+        RewriteCond %{REQUEST_FILENAME} -f\nRewriteRule \\.ini$ - [F]\n\
+        RewriteCond %{REQUEST_URI} ^/private [NC,OR]\nRewriteCond %{REQUEST_URI} \\.key$\nRewriteRule .* - [F]\n\
+        RewriteCond %{REQUEST_URI} !/core/[^/]*\\.php$\nRewriteRule ^(.+/.*|autoload)\\.php($|/) - [F]\n";
+    let tree = [("/", rules)];
+    for path in [
+        "/a.ini",
+        "/Private/x",
+        "/a/b.key",
+        "/autoload.php",
+        "/core/lib/x.php",
+        "/a/b.php",
+    ] {
+        assert!(denied(&tree, path), "{path}");
+    }
+    for path in ["/a.txt", "/a/private", "/index.php", "/core/install.php"] {
+        assert!(!denied(&tree, path), "{path}");
+    }
+    let nuke = [(
+        "/",
+        "RewriteEngine on\nRewriteCond %{REQUEST_FILENAME} /(\\.(.*)|config\\.php)$ [NC]\nRewriteRule ^.* - [L,R=404]\n\
+        RewriteCond %{REQUEST_URI} ^/(vendor|data/logs)/.* [NC]\nRewriteRule ^.* - [L,R=404]\n",
+    )];
+    for path in ["/a/Config.php", "/vendor/x", "/data/logs/a"] {
+        assert!(denied(&nuke, path), "{path}");
+    }
+    for path in ["/", "/index.php", "/a/vendor/x"] {
+        assert!(!denied(&nuke, path), "{path}");
+    }
+    let other = "RewriteEngine on\nRewriteCond %{QUERY_STRING} base64\nRewriteRule .* - [F]";
+    assert_eq!(said(other), "limits /data/ by a condition for URLs like .*");
+    // weir refuses hidden files by default.
+    assert_eq!(
+        said(
+            "RewriteEngine on\nRewriteCond %{REQUEST_URI} !well-known\nRewriteRule (^|/)\\. - [F]"
+        ),
+        ""
+    );
+}
+
+/// Files that only some clients may see are refused to all. A list of clients that are not let in refuses nobody else.
+#[test]
+fn what_is_for_some_clients_is_for_nobody() {
+    for text in [
+        "Require ip 10.0.0.0/8",
+        "AuthType Basic\nRequire valid-user",
+        "Order deny,allow\nDeny from all\nAllow from 127.0.0.1",
+        "<RequireAny>\nRequire local\nRequire valid-user\n</RequireAny>",
+        "<Files \"x.txt\">\nRequire valid-user\n</Files>",
+    ] {
+        assert!(denied(&[("/data/", text)], "/data/x.txt"), "{text}");
+        assert!(read(text, "/data/").lets_some_in(), "{text}");
+    }
+    for text in [
+        "<RequireAll>\nRequire all granted\nRequire not ip 1.2.3.4\n</RequireAll>",
+        "Order allow,deny\nAllow from all\nDeny from 1.2.3.4",
+        "Deny from 1.2.3.4",
+        "Order allow,deny\nAllow from all\nSatisfy any\nRequire valid-user",
+    ] {
+        assert!(!denied(&[("/data/", text)], "/data/x.txt"), "{text}");
+    }
+}
+
+/// Each of the two guards must let a client in.
+#[test]
+fn what_require_allows_may_still_be_denied_by_order() {
+    let files = "<FilesMatch \"\\.css$\">\nRequire all granted\n</FilesMatch>";
+    let tree = |deny: &'static str, inner: &'static str| [("/", deny), ("/a/", inner)];
+    for (deny, inner, is_denied) in [
+        ("Deny from all", files, true),
+        ("Require all denied", files, false),
+        ("Deny from all", "Require all granted", true),
+        ("Deny from all", "Allow from all", false),
+        (
+            "Require all denied\nOrder deny,allow\nDeny from all",
+            "Require all granted\nOrder allow,deny\nAllow from all",
+            false,
+        ),
+        ("Require all granted\nDeny from all", "", true),
+    ] {
+        assert_eq!(
+            denied(&tree(deny, inner), "/a/x.css"),
+            is_denied,
+            "{deny} / {inner}"
+        );
+    }
+}
+
+#[test]
+fn lines_without_an_equivalent_are_named() {
+    let text = "# a comment\nOptions -Indexes\n<IfModule mod_headers.c>\n  Header set X-Frame-Options DENY\n</IfModule>\n\
+        RewriteEngine On\nRewriteRule ^old$ /new [R=301]\nRequire \\\n  valid-user\nErrorDocument 404 /e.php\n";
+    let (_, left) = parse(text, "/");
+    let said: Vec<_> = left
+        .iter()
+        .map(|left| (left.line, left.about, left.text.as_str()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            (4, About::Other, "Header set X-Frame-Options DENY"),
+            (7, About::Rewriting, "RewriteRule ^old$ /new [R=301]"),
+            (8, About::SomeClients, "Require   valid-user"),
+            (10, About::Other, "ErrorDocument 404 /e.php"),
+        ]
+    );
+}
+
+#[test]
+fn a_type_for_one_file_stops_no_scripts() {
+    for text in [
+        "<Files robots.txt>\nForceType text/plain\n</Files>",
+        "RemoveHandler .php\nAddHandler application/x-httpd-php83 .php",
+    ] {
+        assert_eq!(said(text), "", "{text}");
+    }
+    for text in [
+        "<FilesMatch \"\\.(php|phtml)$\">\nSetHandler none\n</FilesMatch>",
+        "php_flag engine off",
+    ] {
+        assert_eq!(said(text), "runs no scripts in /data/", "{text}");
+        assert!(denied(&[("/data/", text)], "/data/a/x.php"), "{text}");
+    }
+}
+
+/// Where the name of an index file is denied, its folder's URL is denied, too. Links lead to folders with other URLs.
+#[test]
+fn folders_are_found_by_links_and_by_their_index() {
+    let root = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    for (folder, name, text) in [
+        (
+            &root,
+            ".htaccess",
+            "<Files *.php>\nDeny from all\n</Files>\n<Files index.php>\nAllow from all\n</Files>",
+        ),
+        (&root, "index.php", ""),
+        (
+            &root,
+            "lib/.htaccess",
+            "<Files *.php>\nDeny from all\n</Files>",
+        ),
+        (&root, "lib/a/index.php", ""),
+        (&root, "lib/b/index.html", ""),
+        (&other, "cache/.htaccess", "Deny from all"),
+        (&other, "x/rules", "Deny from all"),
+    ] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let link = |target: &std::path::Path, name: &str| {
+        std::os::unix::fs::symlink(target, root.path().join(name)).unwrap();
+    };
+    link(&other.path().join("cache"), "cache");
+    link(root.path(), "lib/loop");
+    link(&other.path().join("x/rules"), "lib/b/.htaccess");
+    link(&root.path().join("lib"), "again");
+    let folders = |follows| -> Vec<String> {
+        let found = find(root.path(), follows);
+        found.files.into_iter().map(|file| file.folder).collect()
+    };
+    assert_eq!(
+        folders(false),
+        ["/", "/again/", "/again/b/", "/lib/", "/lib/b/"]
+    );
+    assert_eq!(
+        folders(true),
+        ["/", "/again/", "/again/b/", "/cache/", "/lib/", "/lib/b/"]
+    );
+    let refusals = refusals(&find(root.path(), false));
+    let first: Vec<_> = refusals
+        .routes
+        .iter()
+        .map(|rule| rule.path.as_str())
+        .take(3)
+        .collect();
+    assert_eq!(first, ["~^/again/a/$", "~^/lib/a/$", "/again/b/*"]);
+}
+
+#[test]
+fn names_that_are_not_utf_8_and_files_that_cannot_be_read_are_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join(".htaccess"), b"Deny from all # \xff").unwrap();
+    fs::create_dir_all(root.path().join("a/.htaccess")).unwrap();
+    let found = find(root.path(), false);
+    let said: Vec<_> = found.files.iter().filter_map(Htaccess::denies).collect();
+    assert_eq!(
+        said[0],
+        "cannot be read (it is no file), so Apache refuses /a/"
+    );
+    let refusals = refusals(&found);
+    let paths: Vec<_> = refusals
+        .routes
+        .iter()
+        .map(|rule| rule.path.as_str())
+        .collect();
+    assert_eq!(paths, ["/a/*", "~^/caf[^/]+/"]);
 }
 
 proptest! {
@@ -225,8 +503,8 @@ proptest! {
         0..12,
     )) {
         for text in [text, lines.join("\n")] {
-            for effect in parse(&text, "/a/") {
-                if let Effect::DeniesFiles(path, _) | Effect::OpensFiles(path, _) = effect {
+            for effect in parse(&text, "/a/").0 {
+                if let Effect::DeniesFiles(path, _) | Effect::OpensFiles(_, path, _) | Effect::DeniesUrls(path, _) = effect {
                     prop_assert!(regex::Regex::new(&path).is_ok());
                 }
             }

@@ -10,7 +10,7 @@ use crate::doctor::{
     case::{Case, pattern},
     rights::quoted,
 };
-use crate::htaccess::{self, Effect, Htaccess};
+use crate::htaccess::{self, Effect, Htaccess, Rule};
 
 /// Every `.htaccess` file in a site's root, and its replacement.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
@@ -28,7 +28,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
 
 /// Checks the `.htaccess` files of one site.
 pub(super) fn of_site(site: &Site, root: &Path, notes: &mut Notes) {
-    let found = htaccess::find(root);
+    let found = htaccess::find(root, site.settings.follow_symlinks);
     for file in &found.files {
         one(site, file, &found.files, notes);
     }
@@ -50,16 +50,18 @@ fn one(site: &Site, file: &Htaccess, all: &[Htaccess], notes: &mut Notes) {
     let Some(denies) = file.denies() else {
         return notes.ok(format!("{label} is not applied, and it denies nothing"));
     };
-    let refusals = htaccess::refusals(std::slice::from_ref(file));
-    let is_refused = file.effects.iter().all(|effect| match effect {
-        Effect::DeniesAll => refuses(site, &format!("{}x", file.folder)),
-        Effect::Opens | Effect::OpensFiles(..) | Effect::Rewrites => true,
-        _ => {
-            file.effects.contains(&Effect::DeniesAll) && refuses(site, &format!("{}x", file.folder))
-        }
-    });
-    if is_refused {
+    let refusals = htaccess::refusals_of(std::slice::from_ref(file));
+    let denies_all = (file.effects.iter()).any(|effect| matches!(effect, Effect::DeniesAll(_)));
+    let is_folder_refused = denies_all && refuses(site, &format!("{}x", file.folder));
+    let is_done = refusals.routes.iter().all(|rule| has_route(site, rule))
+        && (refusals.deny_scripts.iter()).all(|prefix| site.settings.deny_scripts.contains(prefix));
+    if is_folder_refused || is_done && !file.is_beyond() {
         return notes.ok(format!("{label} {denies}; weir.toml does the same"));
+    }
+    if is_done && !refusals.routes.is_empty() {
+        return notes.ok(format!(
+            "{label} {denies}; weir.toml refuses what can be refused by path"
+        ));
     }
     // Together with the permissions in this file and in files of inner folders. Rules that allow must come before rules
     // that deny.
@@ -68,12 +70,13 @@ fn one(site: &Site, file: &Htaccess, all: &[Htaccess], notes: &mut Notes) {
         .filter(|other| other.folder.starts_with(&file.folder))
         .cloned()
         .collect();
-    let routes = htaccess::refusals(&inner).routes;
+    let routes = htaccess::refusals_of(&inner).routes;
+    let is_of_file = |rule: &Rule| refusals.routes.iter().any(|own| own.path == rule.path);
     let routes = routes
         .iter()
-        .filter(|(path, denied)| !denied || refusals.routes.contains(&(path.clone(), true)));
+        .filter(|rule| !rule.denied || is_of_file(rule));
     let mut mend: Vec<String> = routes
-        .map(|(path, denied)| {
+        .map(|Rule { path, denied, .. }| {
             format!(
                 "[[site.{}.route]] path = {}, deny = {denied}",
                 site.name,
@@ -95,6 +98,22 @@ fn one(site: &Site, file: &Htaccess, all: &[Htaccess], notes: &mut Notes) {
         "files that Apache would protect are public here",
         mend.join("; "),
     );
+}
+
+/// Whether a site has this rule as a route. A rule for a folder may be in a rule for a larger one.
+fn has_route(site: &Site, rule: &Rule) -> bool {
+    if let Some(folder) = rule.path.strip_suffix('*').filter(|_| rule.denied)
+        && refuses(site, &format!("{folder}x"))
+    {
+        return true;
+    }
+    site.routes.iter().any(|route| {
+        let path = match &route.path {
+            PathPattern::Regex(text) => format!("~{text}"),
+            PathPattern::Glob(glob) => glob.clone(),
+        };
+        path == rule.path && matches!(route.action, Some(Action::Deny)) == rule.denied
+    })
 }
 
 /// Whether a path is refused by a route or by hide_files.
