@@ -29,6 +29,9 @@ fn it_is_not_ready_and_answers_until_the_delay_is_over() {
     kept.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     let answer = kept.response().expect(200);
     assert_eq!(answer.header("connection"), Some("close"));
+    // Nothing new begins.
+    let reload = weir.command(&["reload"]).output().expect("weir reload");
+    assert!(!reload.status.success(), "{reload:?}");
     // Who cannot wait asks again.
     let stop = weir.command(&["stop"]).output().expect("weir stop");
     assert!(stop.status.success(), "{stop:?}");

@@ -173,7 +173,6 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         is_in_charge: predecessor.is_none(),
         predecessor,
         roles: Roles::default(),
-        leaves_at: None,
         stopped_at: None,
         counts: ManagerCounts::default(),
         failure: None,
@@ -230,8 +229,6 @@ struct Manager<'a> {
     /// No other weir is in charge.
     is_in_charge: bool,
     roles: Roles,
-    /// When `shutdown_delay` is over, if weir was told to stop.
-    leaves_at: Option<Instant>,
     /// When all was told to end at once.
     stopped_at: Option<Instant>,
 }
@@ -259,6 +256,8 @@ struct Requester {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopping {
     No,
+    /// It still serves until then, and is not ready (delay.rs).
+    Leaving(Instant),
     Gracefully,
     AtOnce,
 }
@@ -349,7 +348,7 @@ impl Manager<'_> {
         let deadlines = deadlines.chain(self.programs.deadline(now));
         let deadlines = deadlines.chain(self.roles.deadline(now));
         let deadlines = deadlines.chain(self.handing.as_ref().map(|handing| handing.until));
-        let deadlines = deadlines.chain(self.leaves_at);
+        let deadlines = deadlines.chain(self.leaves_at());
         let deadlines = deadlines.chain(self.stopped_at.and(Some(now + LAST_WORDS)));
         let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
@@ -431,7 +430,7 @@ impl Manager<'_> {
         let all = std::iter::once(&self.current)
             .chain(&self.next)
             .chain(&self.old);
-        let stops = self.stopping != Stopping::No;
+        let stops = matches!(self.stopping, Stopping::Gracefully | Stopping::AtOnce);
         let needs = |load: &Load| !stops && all.clone().any(|g| g.pools.need(load));
         self.masters.keep_only(&needed, needs, now);
         let mut news = Vec::new();
@@ -495,7 +494,7 @@ impl Manager<'_> {
             let Some(signal) = self.heed_role(signal) else {
                 continue;
             };
-            let finishing = self.stopping != Stopping::No || self.leaves_at.is_some();
+            let finishing = self.stopping != Stopping::No;
             match action_of(signal, self.start.fpm_mode.is_some(), finishing) {
                 SignalAction::Reap => self.reap(),
                 SignalAction::StopGracefully => self.leave(),
@@ -706,7 +705,6 @@ impl Manager<'_> {
         events::finishing(limit);
         self.notifier.stopping();
         self.stopping = Stopping::Gracefully;
-        self.leaves_at = None;
         let now = Instant::now();
         self.current.drain(now, limit, true);
         self.programs.stop(now);
@@ -726,7 +724,6 @@ impl Manager<'_> {
         events::terminating();
         self.notifier.stopping();
         self.stopping = Stopping::AtOnce;
-        self.leaves_at = None;
         let now = Instant::now();
         self.stopped_at = Some(now);
         if let Some(predecessor) = &self.predecessor

@@ -24,7 +24,7 @@ impl Manager<'_> {
             _ if self.roles.in_charge.is_some() => {
                 self.answer(&[asker], false, "another weir is in charge now: ask again");
             }
-            Action::Stop if self.stopping == Stopping::No => {
+            Action::Stop if self.stopping == Stopping::No || self.leaves_at().is_some() => {
                 self.answer(&[asker], true, "stopping");
                 self.leave();
             }

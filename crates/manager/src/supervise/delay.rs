@@ -11,13 +11,13 @@
 
 use std::time::Instant;
 
-use super::Manager;
+use super::{Manager, Stopping};
 
 impl Manager<'_> {
     /// Stops gracefully, after `shutdown_delay`. A second call does not wait.
     pub(super) fn leave(&mut self) {
         let delay = self.current.shutdown_delay();
-        if delay.is_zero() || self.leaves_at.is_some() || !self.current.is_serving() {
+        if delay.is_zero() || self.stopping != Stopping::No || !self.current.is_serving() {
             return self.stop_gracefully();
         }
         log::info!(
@@ -25,14 +25,25 @@ impl Manager<'_> {
             delay.as_secs_f64()
         );
         self.notifier.stopping();
-        self.leaves_at = Some(Instant::now() + delay);
+        let now = Instant::now();
+        self.stopping = Stopping::Leaving(now + delay);
         self.declines = true;
         self.current.decline(true);
+        self.abandon_next(now);
+        self.abandon_upgrade();
+    }
+
+    /// When the delay is over; `None`: there is none now.
+    pub(super) fn leaves_at(&self) -> Option<Instant> {
+        match self.stopping {
+            Stopping::Leaving(until) => Some(until),
+            _ => None,
+        }
     }
 
     /// Stops when the delay is over.
     pub(super) fn tend_leaving(&mut self, now: Instant) {
-        if self.leaves_at.is_some_and(|at| at <= now) {
+        if self.leaves_at().is_some_and(|at| at <= now) {
             self.stop_gracefully();
         }
     }
