@@ -3,8 +3,7 @@
 #   make run     build weir quickly and serve examples/site on http://127.0.0.1:8080/ and https://localhost:8443/ with PHP running
 #   make test    formatting, lints, unit tests, simulator, integration tests against real programs
 #   make conformance   what `make test` runs in short, at full length: attacks, reloads under load, scanners of TLS, other PHPs, containers,
-#                      Kubernetes;
-#                      STEP=HTTP/3: only the steps whose name contains this
+#                      Kubernetes; STEP=HTTP/3: only the steps whose name contains this
 #   make deb     a package for Debian; SUITE=trixie: for that release, in a root of its own
 #   make dist    an archive for any Linux with glibc, with a program that installs it
 #   make bench   weir and its peers side by side; figures to bench/runs/

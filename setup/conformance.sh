@@ -104,6 +104,7 @@ check "weir-php in a PHP that was built from source" tests_of_source
 check "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4
 check "weir-php in PHP 8.5" setup/debian.sh "$target" sid 8.5
 check "containers" setup/container.sh "$target"
+check "the dashboard for Grafana" setup/grafana.sh
 check "Kubernetes" setup/kubernetes.sh "$target"
 check "packages of Debian 12" packages bookworm
 check "packages of Debian 13" packages trixie

@@ -81,7 +81,7 @@ disable_services() {
     command -v systemctl >/dev/null || return 0
     while read -r package; do
         case $package in
-        nginx* | php* | fcgiwrap* | mariadb* | apache2* | haproxy* | tt-rss* | podman*) ;;
+        nginx* | php* | prometheus* | fcgiwrap* | mariadb* | apache2* | haproxy* | tt-rss* | podman*) ;;
         *) continue ;;
         esac
         dpkg -L "$package" | sed -n 's#^\(/usr\)\?/lib/systemd/system/\([^/@]*\.\(service\|socket\)\)$#\2#p'

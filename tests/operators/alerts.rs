@@ -259,8 +259,24 @@ fn a_real_prometheus_loads_the_rules_and_tells_of_a_pool_without_servers() {
     wait_until("the panels have data", || {
         panels_with_data(&prometheus) > 10
     });
+    for query in scaling_queries() {
+        wait_until(&query, || !prometheus.query(&query).is_empty());
+    }
     drop(weir);
     wait_until("nobody answers", || is_told("WeirUnreachable").is_some());
+}
+
+/// What KEDA asks in the example for Kubernetes, of this pool.
+fn scaling_queries() -> Vec<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/kubernetes/keda.yaml");
+    let text = fs::read_to_string(file).expect("a manifest");
+    let queries = text.split("query: |\n").skip(1);
+    let queries: Vec<String> = queries
+        .filter_map(|rest| rest.split("threshold:").next())
+        .map(|query| query.replace("namespace=\"shop\",pool=\"shop\"", "pool=\"app\""))
+        .collect();
+    assert_eq!(queries.len(), 2, "{text}");
+    queries
 }
 
 /// How many expressions of the dashboard have a result; all must be right. Grafana puts what was chosen into them; so does this.
