@@ -1,5 +1,8 @@
 //! Programs beside the pools: what is started with which rights, and how processes are replaced and ended.
 
+mod failures;
+mod schedule;
+
 use std::{fs, path::Path};
 
 use super::*;

@@ -236,6 +236,7 @@ fn places(document: &Document) -> Places {
             .iter()
             .flat_map(|tables| [&tables.pool.entries, &tables.queue]),
     )
+    .chain(document.programs.iter().map(|program| &program.entries))
     .chain(document.egress.iter().flat_map(|tables| {
         let hosts = tables.hosts.iter().map(|host| &host.entries);
         core::iter::once(&tables.egress).chain(hosts)

@@ -426,11 +426,11 @@ impl Pass<'_> {
                 if let Some(file) = &php.slowlog {
                     self.log_file(&format!("{path}.slowlog"), file);
                 }
-                self.workers(&path, &php.workers);
+                self.workers(&path, &php.workers, FOR_CLIENTS);
             }
             Runtime::Command(command) => {
                 self.program(&path, &command.argv, &command.workers);
-                self.workers(&path, &command.workers);
+                self.workers(&path, &command.workers, FOR_CLIENTS);
             }
             Runtime::Servers(servers) => {
                 for server in &servers.list {
@@ -488,7 +488,7 @@ impl Pass<'_> {
         }
     }
 
-    fn workers(&mut self, path: &str, workers: &Workers) {
+    fn workers(&mut self, path: &str, workers: &Workers, why: &str) {
         if let Some(chroot) = &workers.chroot {
             self.folder(&format!("{path}.chroot"), chroot);
         }
@@ -502,12 +502,7 @@ impl Pass<'_> {
         if let Some(LogTarget::File(file)) = &workers.output_log {
             self.log_file(&format!("{path}.output_log"), file);
         }
-        self.identity(
-            path,
-            &workers.user,
-            &workers.group,
-            "the workers run code for clients",
-        );
+        self.identity(path, &workers.user, &workers.group, why);
     }
 
     fn logs(&mut self) {
@@ -668,6 +663,9 @@ impl Pass<'_> {
         });
     }
 }
+
+/// Why no worker may be root.
+const FOR_CLIENTS: &str = "the workers run code for clients";
 
 /// Whether a text is a user's number. A number needs no entry in the user database.
 fn is_number(text: &str) -> bool {

@@ -91,8 +91,9 @@ pub struct Server {
     pub threads: usize,
     /// File for the manager's process id.
     pub pid_file: Option<PathBuf>,
-    /// Folder for what a restart of weir must know: the last times of programs with a schedule.
-    pub state_dir: PathBuf,
+    /// Folder for what a restart of weir must know: the last times of programs with a schedule. `None`: systemd's, or
+    /// `/var/lib/weir`.
+    pub state_dir: Option<PathBuf>,
     /// How long a graceful stop waits for running requests.
     pub shutdown_timeout: Duration,
     /// How long weir still accepts connections after it was told to stop gracefully, while it is not ready.

@@ -356,6 +356,49 @@ weir.toml:21:10: error: /logs is a folder
 }
 
 /// The diagnostics of both passes.
+#[test]
+fn a_program_that_cannot_be_started_is_said_with_its_place() {
+    let text = r#"[server]
+user = "weir"
+spool_dir = "/tmp"
+[listen.web]
+address = "127.0.0.1:80"
+[site.a]
+root = "/srv"
+[program.good]
+command = ["/usr/bin/php-cgi"]
+user = "weir"
+schedule = "@daily"
+timezone = "Europe/Berlin"
+[program.bad]
+command = ["phpp", "cron.php"]
+user = "root"
+chdir = "/nowhere"
+schedule = "@daily"
+timezone = "/nowhere/Berlin"
+"#;
+    let expected = r#"weir.toml:14:11: error: program "phpp" was not found in PATH
+   14 | command = ["phpp", "cron.php"]
+      |           ^^^^^^^^^^^^^^^^^^^^
+
+weir.toml:15:8: error: `user` cannot be root: a program runs the application's code
+   15 | user = "root"
+      |        ^^^^^^
+hint: write user = "www-data", or a user of its own
+
+weir.toml:16:9: error: /nowhere: not there
+   16 | chdir = "/nowhere"
+      |         ^^^^^^^^^^
+hint: mkdir -p /nowhere, or correct the path
+
+weir.toml:18:12: error: "/nowhere/Berlin" is not a time zone of this machine
+   18 | timezone = "/nowhere/Berlin"
+      |            ^^^^^^^^^^^^^^^^^
+hint: write a name such as "Europe/Berlin": timedatectl list-timezones; the package tzdata has them
+"#;
+    assert_eq!(said(text).trim(), expected.trim());
+}
+
 fn said(text: &str) -> String {
     let checked = checked(text);
     let mut all: Diagnostics = checked.warnings.clone();

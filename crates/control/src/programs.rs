@@ -119,6 +119,7 @@ impl ProgramReport {
         match () {
             () if self.failures >= FAILING => "failing",
             () if runs => "running",
+            () if self.elsewhere > 0 && !self.schedule.is_empty() => "running",
             () if !self.processes.is_empty() || self.elsewhere > 0 => "ending",
             () if !self.schedule.is_empty() => "waiting",
             () if self.again_in > 0 => "starting",

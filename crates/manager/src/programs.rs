@@ -104,7 +104,8 @@ impl Programs {
         let config = &generation.loaded.config;
         let is_scheduled = |program: &weir_config::Program| program.schedule.is_some();
         if config.programs.iter().any(is_scheduled) {
-            self.state.move_to(&config.server.state_dir, is_first);
+            self.state
+                .move_to(config.server.state_dir.as_deref(), is_first);
         }
         let mut before = std::mem::take(&mut self.list);
         for settings in Settings::all(generation) {

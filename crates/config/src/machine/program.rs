@@ -15,7 +15,11 @@ impl Pass<'_> {
     fn one(&mut self, program: &Program) {
         let path = format!("program.{}", program.name);
         self.program(&path, &program.argv, &program.process);
-        self.workers(&path, &program.process);
+        self.workers(
+            &path,
+            &program.process,
+            "a program runs the application's code",
+        );
         if let Some(zone) = &program.timezone
             && !self.machine.exists(&Path::new(ZONES).join(zone))
         {

@@ -20,7 +20,7 @@ pub(super) const SERVER: &[Row] = &[
          While one thread is enough, only one runs, so that PHP can use the other cores.").called(&["worker_processes", "nbthread", "nbproc"]),
     key(&[Server], "pid_file", Kind::Path, Absent("none"),
         "File for the process id of the manager.").called(&["pid", "pidfile", "PidFile"]).like("\"/run/weir.pid\""),
-    key(&[Server], "state_dir", Kind::Path, Value("\"/var/lib/weir\""),
+    key(&[Server], "state_dir", Kind::Path, Absent("the one that systemd gives weir (`StateDirectory=`), otherwise `/var/lib/weir`"),
         "Folder in which weir notes the last times of programs with a `schedule`, so that a restart neither loses nor repeats one. weir makes the folder if it can.")
         .like("\"/var/lib/weir\""),
     key(&[Server], "shutdown_timeout", Kind::Duration { zero: true }, Value("\"30s\""),

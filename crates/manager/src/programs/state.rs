@@ -43,11 +43,12 @@ impl StateFile {
         }
     }
 
-    /// Uses this folder from now on. `reads`: weir starts, and continues what another weir has noted there.
-    pub(super) fn move_to(&mut self, folder: &Path, reads: bool) {
+    /// Uses this folder from now on; `None`: the usual one. `reads`: weir starts, and continues what another weir has noted there.
+    pub(super) fn move_to(&mut self, folder: Option<&Path>, reads: bool) {
         let Some(configuration) = &self.configuration else {
             return;
         };
+        let folder = folder.map_or_else(usual_folder, Path::to_owned);
         let path = folder.join(name(configuration));
         if self.path.as_ref() == Some(&path) {
             return;
@@ -65,7 +66,7 @@ impl StateFile {
             };
         }
         // Only the last folder: a whole path that is missing is rather a mistake.
-        if let Err(error) = fs::create_dir(folder)
+        if let Err(error) = fs::create_dir(&folder)
             && error.kind() != io::ErrorKind::AlreadyExists
         {
             log::debug!("{}: {error}", folder.display());
@@ -108,6 +109,17 @@ impl StateFile {
     /// Whether times cannot be noted.
     pub(super) fn is_failing(&self) -> bool {
         self.is_failing
+    }
+}
+
+/// The folder that systemd has made for weir (systemd.exec(5)), otherwise the one that its package has made.
+fn usual_folder() -> PathBuf {
+    let given = std::env::var_os("STATE_DIRECTORY").unwrap_or_default();
+    // There may be several.
+    let first = std::env::split_paths(&given).next().unwrap_or_default();
+    match first.is_absolute() {
+        true => first,
+        false => "/var/lib/weir".into(),
     }
 }
 

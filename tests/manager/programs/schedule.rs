@@ -1,0 +1,206 @@
+//! Schedules with a real weir whose clock the test sets (libfaketime). What happens in a whole week is simulated:
+//! `crates/pool/tests/behaviour/programs.rs`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_test::{
+    process::newest,
+    versions::{NEXT, installed, replace},
+};
+
+use super::*;
+
+/// The clock of a weir. It begins three seconds before 10:05 in Berlin, on a Friday in winter.
+struct Clock {
+    file: PathBuf,
+}
+
+/// 27 November 2026, 10:04:57 in Berlin: seconds since 1970.
+const BEGIN: i64 = 1_795_770_297;
+
+const HOUR: i64 = 3_600;
+
+impl Clock {
+    /// A site that has this clock, from `begin` on.
+    fn of(site: Setup, begin: i64) -> (Self, Setup) {
+        let clock = Self {
+            file: site.path("clock"),
+        };
+        clock.set(begin);
+        fs::create_dir_all(site.path("state")).unwrap();
+        let folder = format!("/usr/lib/{}-linux-gnu/faketime/", std::env::consts::ARCH);
+        let library = newest(&folder, "libfaketime.so");
+        let state = format!("state_dir = \"{}\"", site.path("state").display());
+        let site = site.server(&state).under(&[
+            "env",
+            &format!("LD_PRELOAD={}", library.display()),
+            &format!("FAKETIME_TIMESTAMP_FILE={}", clock.file.display()),
+            "FAKETIME_NO_CACHE=1",
+            "FAKETIME_DONT_FAKE_MONOTONIC=1",
+            "TZ=Europe/Berlin",
+        ]);
+        (clock, site)
+    }
+
+    fn real() -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        since.as_secs() as i64
+    }
+
+    /// Sets the clock to this time.
+    fn set(&self, time: i64) {
+        let next = self.file.with_extension("next");
+        fs::write(&next, format!("{:+}\n", time - Self::real())).unwrap();
+        fs::rename(next, &self.file).unwrap();
+    }
+
+    /// Sets the clock of a running weir, which notices it.
+    fn set_for(&self, weir: &Weir, time: i64) {
+        self.set(time);
+        look(weir);
+    }
+}
+
+/// Notes its run, and waits while there is a file `job`.
+const RUN: &str = "file_put_contents('notes', 'run ' . getmypid() . \"\\n\", FILE_APPEND | LOCK_EX); \
+                   while (file_exists('job')) usleep(10000);";
+
+fn scheduled(keys: &str) -> Setup {
+    site(&["php", "-r", RUN], keys)
+}
+
+/// Wakes the manager, and waits until it has looked at its clock.
+fn look(weir: &Weir) {
+    // When it wakes up again, it is done with what it did before.
+    for _ in 0..2 {
+        weir.signal(Signal::USR1);
+        weir.log_line("logs reopened");
+    }
+}
+
+fn program(weir: &Weir) -> serde_json::Value {
+    weir.status()["programs"][0].clone()
+}
+
+/// Waits until the status says so: it may be half a second old.
+fn shows(weir: &Weir, key: &str, value: impl Into<serde_json::Value>) {
+    let value = value.into();
+    wait_until(&format!("{key}: {value}"), || program(weir)[key] == value);
+}
+
+#[test]
+fn a_program_is_started_when_its_minute_begins_and_skipped_while_it_runs() {
+    let (clock, site) = Clock::of(scheduled("schedule = \"*/5 * * * *\""), BEGIN);
+    let weir = site.start();
+    let before = program(&weir);
+    assert_eq!(
+        (&before["state"], before["next"].as_i64()),
+        (&"waiting".into(), Some(BEGIN + 3))
+    );
+    fs::write(weir.root().join("job"), "").unwrap();
+    // Three seconds later.
+    let first = noted(&weir, "run", 1);
+    shows(&weir, "state", "running");
+    clock.set_for(&weir, BEGIN + 303);
+    weir.log_line("its time has come, but it still runs: skipped (1 times so far)");
+    fs::remove_file(weir.root().join("job")).unwrap();
+    shows(&weir, "state", "waiting");
+    assert!(!is_alive(first[0]));
+    clock.set_for(&weir, BEGIN + 604);
+    noted(&weir, "run", 2);
+    shows(&weir, "started", 2);
+    shows(&weir, "skipped", 1);
+}
+
+#[test]
+fn a_time_that_the_clock_jumps_over_is_made_up_once_and_none_is_repeated() {
+    let (clock, site) = Clock::of(scheduled("schedule = \"30 10,11 * * *\""), BEGIN);
+    let weir = site.start();
+    clock.set_for(&weir, BEGIN + 2 * HOUR);
+    noted(&weir, "run", 1);
+    weir.log_line("1 missed times: the clock has jumped");
+    clock.set_for(&weir, BEGIN);
+    clock.set_for(&weir, BEGIN + HOUR);
+    clock.set_for(&weir, BEGIN + 2 * HOUR);
+    // Tomorrow.
+    clock.set_for(&weir, BEGIN + 23 * HOUR);
+    clock.set_for(&weir, BEGIN + 24 * HOUR + HOUR / 2);
+    noted(&weir, "run", 2);
+    shows(&weir, "started", 2);
+    shows(&weir, "made_up", 1);
+}
+
+#[test]
+fn a_weir_that_was_killed_makes_up_what_it_missed_and_repeats_nothing() {
+    let (clock, site) = Clock::of(scheduled("schedule = \"5 10,12 * * *\""), BEGIN);
+    let mut weir = site.start();
+    noted(&weir, "run", 1);
+    shows(&weir, "state", "waiting");
+    weir.kill();
+    // It comes back within the same minute, and then after the next time.
+    clock.set(BEGIN + 30);
+    let mut weir = site.start();
+    look(&weir);
+    assert_eq!(program(&weir)["started"], 0);
+    weir.kill();
+    clock.set(BEGIN + 2 * HOUR + 60);
+    let weir = site.start();
+    noted(&weir, "run", 2);
+    shows(&weir, "started", 1);
+    drop(weir);
+    // Without the file nothing is known, and nothing is made up.
+    fs::remove_dir_all(site.path("state")).unwrap();
+    fs::create_dir(site.path("state")).unwrap();
+    let weir = site.start();
+    look(&weir);
+    assert_eq!(program(&weir)["started"], 0);
+}
+
+#[test]
+fn a_run_outlives_reload_and_upgrade_and_the_new_weir_knows_of_it() {
+    let keys = "schedule = \"*/5 * * * *\"\noverlap = \"wait\"";
+    let (clock, site) = Clock::of(installed(scheduled(keys)), BEGIN);
+    let weir = site.start();
+    fs::write(weir.root().join("job"), "").unwrap();
+    let first = noted(&weir, "run", 1)[0];
+    reload(&weir);
+    assert_eq!(program(&weir)["processes"][0]["pid"], first);
+    replace(&weir.path("bin"), NEXT);
+    let output = weir.command(&["upgrade"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        (weir.status()["version"].as_str(), is_alive(first)),
+        (Some(NEXT), true)
+    );
+    assert_eq!(
+        (&program(&weir)["state"], &program(&weir)["of_earlier_weir"]),
+        (&"running".into(), &1.into())
+    );
+    // The time comes while the old weir's process runs: the new weir waits for its end.
+    clock.set_for(&weir, BEGIN + 303);
+    assert_eq!(noted(&weir, "run", 1).len(), 1);
+    fs::remove_file(weir.root().join("job")).unwrap();
+    noted(&weir, "run", 2);
+    wait_until("the end of the first one", || !is_alive(first));
+    shows(&weir, "state", "waiting");
+    shows(&weir, "started", 1);
+}
+
+#[test]
+fn a_weir_that_cannot_note_its_times_says_so_and_goes_on() {
+    let (_, site) = Clock::of(scheduled("schedule = \"*/5 * * * *\""), BEGIN);
+    // A folder in place of the file: full and broken disks cannot be had as easily.
+    let folder = site.path("none/state");
+    let weir = site
+        .server(&format!("state_dir = \"{}\"", folder.display()))
+        .start();
+    weir.log_line("missed times of programs are not made up ([server] state_dir)");
+    noted(&weir, "run", 1);
+    let output = weir.command(&["status"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.contains("the times of program queue cannot be noted"),
+        "{text}"
+    );
+}
