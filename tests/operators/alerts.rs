@@ -89,7 +89,8 @@ fn rules_and_dashboard_use_only_metrics_that_weir_exports() {
     let nobody = free_address();
     let setup = Setup::new().file("pid.php", "<?php echo getmypid();");
     let lines = format!(
-        "[pool.farm]\nruntime = \"servers\"\nservers = [\"{nobody}\"]\nqueue.maxconn = 2\n\
+        "[program.broken]\ncommand = [\"false\"]\n\
+         [pool.farm]\nruntime = \"servers\"\nservers = [\"{nobody}\"]\nqueue.maxconn = 2\n\
          [listen.tls]\naddress = \"{}\"\ntls = true\n\
          [site.local]\nhosts = [\"localhost\"]\nroot = \"{root}\"\nlisten = [\"tls\"]\ntls = \"auto\"\n\
          [site.public]\nhosts = [\"shop.example\"]\nroot = \"{root}\"\nlisten = [\"tls\"]\ntls = \"auto\"\n\

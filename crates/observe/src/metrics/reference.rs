@@ -55,6 +55,8 @@ bytes. Labels are names from the configuration, or the words that this page list
 
 Counters start at 0 with each gateway, so also at each reload. Prometheus' `rate()` handles this.
 
+[alerts.md](alerts.md) has rules for Prometheus, and a dashboard for Grafana.
+
 Use these two figures together to scale the number of machines:
 
 ```promql
