@@ -119,6 +119,7 @@ fn a_time_that_the_clock_jumps_over_is_made_up_once_and_none_is_repeated() {
     clock.set_for(&weir, BEGIN + 2 * HOUR);
     noted(&weir, "run", 1);
     weir.log_line("1 missed times: the clock has jumped");
+    shows(&weir, "state", "waiting");
     clock.set_for(&weir, BEGIN);
     clock.set_for(&weir, BEGIN + HOUR);
     clock.set_for(&weir, BEGIN + 2 * HOUR);
