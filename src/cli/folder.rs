@@ -102,7 +102,7 @@ impl ServeArgs {
             gateway_user: user.clone(),
             user,
             is_inside: true,
-            logs: None,
+            service: None,
         });
         Ok(Source {
             name: format!("(made for {})", folder.display()),

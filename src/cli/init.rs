@@ -10,13 +10,13 @@ use std::{
 
 use clap::Args;
 use weir_config::{Environment, Machine, is_local_name, read};
-use weir_machine::{ThisMachine, php};
+use weir_machine::ThisMachine;
 use weir_manager::EX_SOFTWARE;
 use weir_observe::console;
 use weir_sys::identity;
 use weir_tools::{
     command::{print, refuse_config},
-    folder::{self, Looked, Php, Runtime, Wanted, left_lines},
+    folder::{self, Looked, Php, Runtime, Service, Wanted, left_lines},
     htaccess::About,
 };
 
@@ -154,13 +154,9 @@ fn may_write(file: &Path, force: bool) -> Result<(), ExitCode> {
     Err(refuse_config(&message, hint))
 }
 
-/// Whether a file is the default of the package, unchanged. The package has a copy in share/weir, beside the folder of
-/// weir's program.
+/// Whether a file is the default of the package, unchanged.
 fn is_as_installed(file: &Path) -> bool {
-    let program = php::own_program();
-    let prefix = program.parent().and_then(Path::parent);
-    let copy = prefix.and_then(|prefix| fs::read(prefix.join("share/weir/weir.toml")).ok());
-    copy.is_some() && fs::read(file).ok() == copy
+    fs::read(file).is_ok_and(|text| text == PACKAGED)
 }
 
 /// The PHP for the folder; and if there is none, a message and a hint.
@@ -203,7 +199,7 @@ fn wanted<'l>(args: &InitArgs, looked: &'l Looked, file: &Path, php: Option<Php>
         user: user.filter(|_| php.is_some()),
         php,
         is_inside: folder.starts_with(&root),
-        logs: (folder == Path::new(SERVICE_FOLDER)).then(|| SERVICE_LOGS.into()),
+        service: (folder == Path::new(SERVICE_FOLDER)).then_some(SERVICE),
     }
 }
 
@@ -289,6 +285,15 @@ fn warn(looked: &Looked, wanted: &Wanted<'_>, without_php: Option<&(String, Stri
             message,
             "follow_symlinks = true in the site allows such links",
         );
+    }
+    if wanted.service.is_some()
+        && HIDDEN_FROM_SERVICE
+            .iter()
+            .any(|home| looked.root.starts_with(home))
+    {
+        let message = format!("the service does not see {root}: ProtectHome=yes in its unit");
+        let hint = "move the folder, for example to /srv; or systemctl edit weir, and write `[Service]` and `ProtectHome=no`";
+        console::say_warning(message, hint);
     }
     if let Some(who) = wanted.user.as_deref().or(wanted.gateway_user.as_deref())
         && let Some(barrier) = ThisMachine.barred(&looked.root, who)
@@ -391,12 +396,19 @@ fn summary(looked: &Looked, wanted: &Wanted<'_>, file: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
+/// The configuration that packages install.
+const PACKAGED: &[u8] = include_bytes!("../../packaging/weir.toml");
 /// Where the service has its configuration.
 const SERVICE_FOLDER: &str = "/etc/weir";
 /// Maximum number of `.htaccess` files that are listed.
 const MOST_FILES: usize = 20;
-/// Where the service has its logs.
-const SERVICE_LOGS: &str = "/var/log/weir";
+/// What the service has, and the rotation of its logs.
+const SERVICE: Service = Service {
+    pid_file: "/run/weir/weir.pid",
+    logs: "/var/log/weir",
+};
+/// Folders that the service does not see (ProtectHome= in its unit).
+const HIDDEN_FROM_SERVICE: [&str; 3] = ["/home", "/root", "/run/user"];
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 mod applications;
 mod booted;
+mod init;
 mod recipes;
 mod troubles;
 mod wordpress;

@@ -12,11 +12,7 @@ use weir_test::{Setup, is_root};
 
 /// Runs `weir init` with these arguments in a folder.
 fn init(folder: &Path, arguments: &[&str]) -> Output {
-    init_by(Path::new(program()), folder, arguments)
-}
-
-fn init_by(program: &Path, folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(program);
+    let mut command = Command::new(program());
     command.arg("init").args(arguments).current_dir(folder);
     command.env("NO_COLOR", "1").stdin(Stdio::null());
     command.output().expect("weir")
@@ -148,24 +144,13 @@ fn an_existing_file_is_not_replaced_unless_that_is_asked_for() {
 #[test]
 fn the_unchanged_default_of_a_package_is_replaced() {
     let setup = wordpress();
-    let prefix = setup.path("prefix");
-    for folder in ["bin", "share/weir", "etc"] {
-        fs::create_dir_all(prefix.join(folder)).expect("a folder");
-    }
-    let weir = prefix.join("bin/weir");
-    fs::copy(program(), &weir).expect("a copy of weir");
-    fs::write(prefix.join("share/weir/weir.toml"), "# the default\n").expect("a file");
-    let file = prefix.join("etc/weir.toml");
-    let run = || {
-        init_by(
-            &weir,
-            &setup.root(),
-            &["-o", file.to_str().expect("a path")],
-        )
-    };
-    fs::write(&file, "# the default\n# and a line\n").expect("a file");
+    let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/weir.toml");
+    let packaged = fs::read_to_string(packaged).expect("the default");
+    let file = setup.path("default.toml");
+    let run = || init(&setup.root(), &["-o", file.to_str().expect("a path")]);
+    fs::write(&file, format!("{packaged}\n# and a line\n")).expect("a file");
     refused(&run(), 78, &["exists already"]);
-    fs::write(&file, "# the default\n").expect("a file");
+    fs::write(&file, packaged).expect("a file");
     said(&run());
     assert!(
         fs::read_to_string(&file)

@@ -16,7 +16,7 @@ use std::{
 use weir_machine::links;
 
 pub use php_version::Needs;
-pub use text::{Php, Runtime, Wanted, left_lines, text};
+pub use text::{Php, Runtime, Service, Wanted, left_lines, text};
 
 use crate::htaccess;
 use applications::{APPLICATIONS, Application, DOCUMENT_ROOTS, UPLOADS};

@@ -100,34 +100,6 @@ fn a_tls_proxy_in_front_tells_the_clients_address_and_https() {
 }
 
 #[test]
-fn wordpress_as_the_page_sets_it_up() {
-    let mut recipe = Recipe::of("WordPress");
-    recipe.setup = wordpress::prepare(recipe.setup);
-    let database = wordpress::Database::start(recipe.setup.folder());
-    let root = recipe.setup.root();
-    write(&root.join(".well-known/acme-challenge/token"), b"proof");
-    write(
-        &root.join("wp-content/uploads/evil.php"),
-        b"<?php echo 'ran';",
-    );
-    let weir = recipe
-        .folder("/srv/wordpress", &root)
-        .pool_line("read_timeout = \"120s\"\nqueue.timeout = \"120s\"")
-        .start();
-    assert_eq!(
-        weir.get("/.well-known/acme-challenge/token")
-            .expect(200)
-            .text(),
-        "proof"
-    );
-    weir.get("/wp-config.php").expect(403);
-    assert_ne!(weir.get("/wp-content/uploads/evil.php").text(), "ran");
-    crate::wordpress::walk_through(&weir, &database);
-    drop(weir);
-    drop(database);
-}
-
-#[test]
 fn wordpress_of_debian_s_package() {
     let site = block("WordPress", "toml", 1);
     let recipe = Recipe {

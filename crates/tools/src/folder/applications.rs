@@ -31,11 +31,16 @@ pub struct Application {
     pub pool: &'static [Key],
     /// Where a package of Debian has a part of it: the document root, the path of the part, its folder.
     pub package: Option<(&'static str, &'static str, &'static str)>,
+    /// Programs that run at times: name, command in the application's folder, schedule.
+    pub programs: &'static [Program],
     /// What to do in the application.
     pub notes: &'static [&'static str],
     /// The page of the application that the row follows.
     pub source: &'static str,
 }
+
+/// A program that runs at times: its name, its command, its schedule.
+pub type Program = (&'static str, &'static [&'static str], &'static str);
 
 /// A key, its value in TOML, and a comment.
 pub type Key = (&'static str, &'static str, &'static str);
@@ -100,6 +105,7 @@ const NONE: Application = Application {
     site: &[],
     pool: &[],
     package: None,
+    programs: &[],
     notes: &[],
     source: "",
 };
@@ -290,7 +296,7 @@ const NEXTCLOUD: Application = Application {
         "{ memory_limit = \"512M\", upload_max_filesize = \"512M\", post_max_size = \"512M\" }",
         "Nextcloud asks for this much memory",
     )],
-    notes: &["its background jobs need a cron job: php -f cron.php, each five minutes"],
+    programs: &[("cron", &["php", "-f", "cron.php"], "*/5 * * * *")],
     source: "https://docs.nextcloud.com/server/latest/admin_manual/installation/nginx.html",
     ..NONE
 };
@@ -491,6 +497,11 @@ const LARAVEL: Application = Application {
             only_with: None,
         },
     ],
+    programs: &[(
+        "scheduler",
+        &["php", "artisan", "schedule:run"],
+        "* * * * *",
+    )],
     source: "https://laravel.com/docs/deployment#nginx",
     ..FRONT
 };

@@ -44,7 +44,7 @@ fn wanted(looked: &Looked) -> Wanted<'_> {
         gateway_user: None,
         user: None,
         is_inside: false,
-        logs: None,
+        service: None,
     }
 }
 
@@ -443,6 +443,28 @@ fn a_pool_of_php_cgi_and_one_for_a_run() {
     };
     assert_eq!(php.workers.pm, auto);
     assert_eq!(php.define, [("opcache.revalidate_freq".into(), "0".into())]);
+}
+
+/// What is a comment for those who want it is right, too.
+#[test]
+fn programs_that_are_proposed_are_right() {
+    let mut count = 0;
+    for row in applications::APPLICATIONS
+        .iter()
+        .filter(|row| !row.programs.is_empty())
+    {
+        let folder = application(row, 0);
+        fs::write(folder.path().join("cron.php"), "").unwrap();
+        let looked = look(folder.path()).unwrap();
+        let text = text(&wanted(&looked));
+        let (before, proposed) = text.split_once("# [program.").unwrap();
+        let lines = proposed.lines().map(|line| line.trim_start_matches("# "));
+        let text = format!("{before}[program.{}", lines.collect::<Vec<_>>().join("\n"));
+        let environment = Environment::of_this_machine(folder.path());
+        read("folder", &text, &environment).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+        count += 1;
+    }
+    assert_eq!(count, 2);
 }
 
 /// What of the files cannot be written as a comment, such as control characters, is replaced.

@@ -42,8 +42,17 @@ pub struct Wanted<'l> {
     pub user: Option<String>,
     /// The configuration is in the document root.
     pub is_inside: bool,
-    /// The folder of logs. `None`: standard output and error.
-    pub logs: Option<PathBuf>,
+    /// It is the file of a service that was installed. `None`: logs go to standard output and error.
+    pub service: Option<Service>,
+}
+
+/// Paths of a service.
+#[derive(Debug, Clone, Copy)]
+pub struct Service {
+    /// Its `pid_file`.
+    pub pid_file: &'static str,
+    /// The folder of its logs.
+    pub logs: &'static str,
 }
 
 /// PHP of a folder.
@@ -72,12 +81,21 @@ pub fn text(wanted: &Wanted<'_>) -> String {
     for line in &wanted.head {
         page.comment(line);
     }
-    if let Some(user) = &wanted.gateway_user {
+    if wanted.gateway_user.is_some() || wanted.service.is_some() {
         page.table("[server]");
+    }
+    if let Some(user) = &wanted.gateway_user {
         page.key(
             "user",
             &quote(user),
-            "of the process that talks to clients; it must be able to read the files",
+            "of the process that talks to clients: it must be able to read the files",
+        );
+    }
+    if let Some(service) = &wanted.service {
+        page.key(
+            "pid_file",
+            &quote(service.pid_file),
+            "the rotation of logs uses it",
         );
     }
     listeners(wanted, &mut page);
@@ -102,13 +120,14 @@ pub fn text(wanted: &Wanted<'_>) -> String {
     if let Some(php) = &wanted.php {
         pool(wanted, php, &mut page);
     }
-    if let Some(logs) = &wanted.logs {
-        let file = |name: &str| quote(&logs.join(name).to_string_lossy());
+    if let Some(service) = &wanted.service {
+        let file = |name: &str| quote(&format!("{}/{name}", service.logs));
         page.table("[log]");
         page.key("access", &file("access.log"), "one line for each request");
         page.key("error", &file("error.log"), "");
     }
     if wanted.is_kept() {
+        programs(wanted.looked, &mut page);
         left_over(wanted.looked, &mut page);
     }
     page.text
@@ -503,6 +522,29 @@ fn keys_of_pool(
     keys.filter(move |_| is_kept)
 }
 
+/// Programs of an application that run at times, as comments: they may be in a crontab already.
+fn programs(looked: &Looked, page: &mut Page) {
+    for found in &looked.applications {
+        for (name, words, schedule) in found.application.programs {
+            let command: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            page.text.push('\n');
+            page.comment(&format!(
+                "{} needs this at these times, unless a crontab has it. Remove the # to let weir do it (it needs php-cli):",
+                found.application.name
+            ));
+            for line in [
+                format!("[program.{name}]"),
+                format!("command = {}", quoted_list(&command)),
+                format!("schedule = {}", quote(schedule)),
+                format!("chdir = {}", quote(&found.folder.to_string_lossy())),
+                "pool = \"php\"".to_owned(),
+            ] {
+                page.comment(&line);
+            }
+        }
+    }
+}
+
 /// What `.htaccess` files have that the configuration has not, line by line.
 fn left_over(looked: &Looked, page: &mut Page) {
     let kinds = [
@@ -612,7 +654,7 @@ impl Page {
             "" => {
                 let _ = writeln!(self.text, "{line}");
             }
-            comment if line.chars().count() <= COLUMN => {
+            comment if line.chars().count() + comment.chars().count() <= WIDTH => {
                 let _ = writeln!(self.text, "{line:COLUMN$} # {comment}");
             }
             comment => {
@@ -640,6 +682,8 @@ fn printable(text: &str) -> String {
     text.chars().map(printable).collect()
 }
 
+/// How long a line with its comment may be.
+const WIDTH: usize = 120;
 /// Where comments begin.
 const COLUMN: usize = 44;
 /// Maximum number of lines of one kind in the comments.

@@ -40,7 +40,7 @@ pub(super) fn of_glob(folder: &str, glob: &str) -> Option<String> {
 /// it cannot be translated exactly, it may match more names.
 pub(super) fn of_name(folder: &str, expression: &str, widens: bool) -> Option<String> {
     let (flag, expression) = flagged(expression, false);
-    let perl = Perl::read(expression);
+    let perl = Perl::read(expression, true);
     if !perl.is_exact && !widens {
         return None;
     }
@@ -52,7 +52,7 @@ pub(super) fn of_name(folder: &str, expression: &str, widens: bool) -> Option<St
 /// `RewriteRule "^(conf|data)/" - [F]`: an expression over the path below a folder.
 pub(super) fn of_path(folder: &str, expression: &str, ignores_case: bool) -> Option<String> {
     let (flag, expression) = flagged(expression, ignores_case);
-    let perl = Perl::read(expression);
+    let perl = Perl::read(expression, false);
     let any = alternatives(&perl.text, true, ".*")?;
     let whole = usable(format!("^{}(?{flag}:{any})$", literal(folder)));
     whole.filter(|whole| perl.is_exact || !is_for_all(whole, folder))
@@ -60,7 +60,7 @@ pub(super) fn of_path(folder: &str, expression: &str, ignores_case: bool) -> Opt
 
 /// `RedirectMatch 403 ^/conf/`: an expression over the whole URL path. `widens` as in [`of_name`].
 pub(super) fn of_url(expression: &str, ignores_case: bool, widens: bool) -> Option<String> {
-    if !widens && !Perl::read(expression).is_exact {
+    if !widens && !Perl::read(expression, false).is_exact {
         return None;
     }
     let (anchor, rest) = match expression.strip_prefix('^') {
@@ -94,12 +94,12 @@ pub(super) fn is_for_all_paths(expression: &str) -> bool {
 
 /// Whether what is made of an expression matches the same, and not more.
 pub(super) fn is_exact(expression: &str) -> bool {
-    Perl::read(expression).is_exact
+    Perl::read(expression, false).is_exact
 }
 
 /// Whether an expression for paths that begin with `prefix` matches hidden files alone, which weir refuses by default.
 pub(super) fn is_for_hidden_files(expression: &str, prefix: &str) -> bool {
-    let Ok(regex) = Regex::new(&Perl::read(expression).text) else {
+    let Ok(regex) = Regex::new(&Perl::read(expression, false).text) else {
         return false;
     };
     let matches = |path: &&str| regex.is_match(&format!("{prefix}{path}"));
@@ -135,7 +135,8 @@ struct Perl {
 }
 
 impl Perl {
-    fn read(expression: &str) -> Self {
+    /// `in_name`: it is for a name, without slashes.
+    fn read(expression: &str, in_name: bool) -> Self {
         let mut out = Self {
             text: String::new(),
             is_exact: true,
@@ -187,7 +188,8 @@ impl Perl {
                     out.text.push('*');
                 }
                 '+' if !in_class && ends_in_repetition(&out.text) => {}
-                '(' if !in_class => taken += out.group(behind),
+                '.' if !in_class && in_name => out.text.push_str("[^/]"),
+                '(' if !in_class => taken += out.group(behind, in_name),
                 other => out.text.push(other),
             }
             rest = &rest[taken..];
@@ -196,7 +198,7 @@ impl Perl {
     }
 
     /// What follows an opening bracket. Returns how much of it was taken.
-    fn group(&mut self, behind: &str) -> usize {
+    fn group(&mut self, behind: &str, in_name: bool) -> usize {
         if behind.starts_with("?>") {
             self.text.push_str("(?:");
             return 2;
@@ -216,8 +218,12 @@ impl Perl {
         match words.zip(what_follows(after)) {
             Some((words, repetition)) => {
                 // A repetition with a plus sign is for at least one character.
-                self.text
-                    .push_str(&not_beginning(&words, repetition != Some('+')));
+                let is_empty_too = repetition != Some('+');
+                let not = not_beginning(&words, is_empty_too);
+                self.text.push_str(&match in_name {
+                    true => not.replace("[^", "[^/").replace("(?s:.)", "[^/]"),
+                    false => not,
+                });
                 // What was read to know it may have been all that there is.
                 self.plus_is_star = repetition == Some('+');
             }

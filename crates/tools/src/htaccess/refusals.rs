@@ -51,13 +51,19 @@ pub fn refusals(found: &Found) -> Refusals {
     refusals
 }
 
-/// The rules that refuse what these files deny. Rules about URLs come first, because nothing can allow what they deny.
-/// Then the innermost folder comes first, because the first matching route wins.
+/// The rules that refuse what these files deny. The first matching route wins, so rules about URLs come first: nothing
+/// can allow what they deny. Sections by file name come next, because Apache applies those of all folders after the
+/// rules of all folders. In both, the innermost folder comes first.
 pub fn refusals_of(files: &[Htaccess]) -> Refusals {
     let mut refusals = Refusals::default();
-    let (mut by_name, mut last) = (Vec::new(), Vec::new());
-    // What one guard allows is allowed only if the other one does not deny its folder.
-    let is_free = |folder: &str, guard: Guard| !is_denied_by(files, folder, guard.other());
+    let (mut by_name, mut by_folder, mut last) = (Vec::new(), Vec::new(), Vec::new());
+    // What one guard allows is allowed only if the other one denies neither its folder nor one in it.
+    let is_free = |folder: &str, guard: Guard| {
+        let other = guard.other();
+        let mut inner = files.iter().filter(|file| file.folder.starts_with(folder));
+        !is_denied_by(files, folder, other)
+            && !inner.any(|file| file.effects.contains(&Effect::DeniesAll(other)))
+    };
     let mut inner_first: Vec<&Htaccess> = files.iter().collect();
     inner_first.sort_by_key(|file| std::cmp::Reverse(file.folder.matches('/').count()));
     for file in inner_first {
@@ -70,7 +76,7 @@ pub fn refusals_of(files: &[Htaccess]) -> Refusals {
         let (mut files, mut folder) = (Vec::new(), None);
         for effect in &file.effects {
             match effect {
-                // Sections by file name count after the rules of the folder, and the last of them wins.
+                // The last section of a file wins.
                 Effect::DeniesFiles(path, what) => files.push(expression(path, true, what)),
                 Effect::OpensFiles(guard, path, what) if is_free(&file.folder, *guard) => {
                     files.push(expression(path, false, what));
@@ -103,10 +109,11 @@ pub fn refusals_of(files: &[Htaccess]) -> Refusals {
         files.reverse();
         by_name.extend(files);
         if let Some((denied, what)) = folder {
-            by_name.push(rule(glob(&file.folder), denied, what));
+            by_folder.push(rule(glob(&file.folder), denied, what));
         }
     }
     refusals.routes.extend(by_name);
+    refusals.routes.extend(by_folder);
     refusals.routes.extend(last);
     // A prefix of `deny_scripts` is a text.
     refusals
