@@ -266,6 +266,14 @@ pub(super) fn unmet(looked: &Looked, php: &Php) -> Option<(String, String)> {
     ))
 }
 
+/// The program of this PHP.
+pub(super) fn program(php: &Php) -> Option<PathBuf> {
+    match &php.runtime {
+        Runtime::Own => Some(php::find(php.version.as_deref()).ok()?.path),
+        Runtime::Cgi(path) => Some(path.into()),
+    }
+}
+
 /// The folder of a path.
 pub(super) fn parent(path: &Path) -> PathBuf {
     match path.parent() {

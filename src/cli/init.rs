@@ -22,7 +22,7 @@ use weir_tools::{
 
 use super::{
     domain,
-    folder::{from_here, incomplete, look, owner, parent, php_for, unmet},
+    folder::{from_here, incomplete, look, owner, parent, php_for, program, unmet},
     listen_address,
     trust::own_certificates,
 };
@@ -250,6 +250,24 @@ fn warn(looked: &Looked, wanted: &Wanted<'_>, without_php: Option<&(String, Stri
     let root = looked.root.display();
     if let Some((message, hint)) = without_php {
         console::say_warning(message, hint);
+    }
+    if let Some(php) = &wanted.php
+        && let Some(program) = program(php)
+    {
+        let missing = folder::missing(&program, &looked.extensions);
+        if !missing.is_empty() {
+            let message = format!(
+                "{} needs extensions that {} does not have: {}",
+                looked.what(),
+                program.display(),
+                missing.join(", ")
+            );
+            let hint = format!(
+                "install them; Debian: apt-get install {}",
+                folder::packages(&missing)
+            );
+            console::say_warning(message, &hint);
+        }
     }
     if !looked.others.is_empty() {
         let message = format!(

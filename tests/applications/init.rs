@@ -301,6 +301,42 @@ fn wordpress_as_init_configures_it() {
     drop(database);
 }
 
+/// First pages of Debian's packages, and files that these link to.
+#[test]
+fn applications_answer_as_init_configures_them() {
+    for (root, path, status, word, file) in [
+        (
+            "/usr/share/phpmyadmin",
+            "/",
+            200,
+            "phpMyAdmin",
+            "/themes/pmahomme/css/theme.css",
+        ),
+        (
+            "/usr/share/mediawiki",
+            "/mw-config/index.php",
+            200,
+            "MediaWiki",
+            "/resources/assets/licenses/cc-0.png",
+        ),
+        // Without a configuration for this host, WordPress itself says so, and for each URL.
+        (
+            "/usr/share/wordpress",
+            "/some-page/",
+            404,
+            "could be found",
+            "/wp-content/themes/twentytwentythree/style.css",
+        ),
+    ] {
+        let setup = Setup::new();
+        let text = init(&setup, Path::new(root), &[]);
+        let weir = start(&setup, &text);
+        let page = weir.get(path).expect(status).text();
+        assert!(page.contains(word), "{root}: {page}");
+        weir.get(file).expect(200);
+    }
+}
+
 /// The text as the page has it.
 fn recipe(text: &str, root: &Path, address: &str) -> String {
     let (_, text) = text.split_once("\n\n").expect("the first lines");

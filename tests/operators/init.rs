@@ -269,10 +269,13 @@ fn a_huge_tree_is_not_searched_to_its_end() {
 /// Without PHP the file is written all the same, and its user learns what to install.
 #[test]
 fn php_that_is_missing_or_too_old_is_told() {
-    let setup = wordpress().file("composer.json", r#"{"require": {"php": "^99.1"}}"#);
+    let composer = r#"{"require": {"php": "^99.1", "ext-none": "*", "ext-json": "*"}}"#;
+    let setup = wordpress().file("composer.json", composer);
     let root = setup.root();
     let (_, err) = said(&init(&root, &["--print"]));
     assert!(err.contains("composer.json asks for PHP ^99.1"), "{err}");
+    assert!(err.contains("does not have: none\n"), "{err}");
+    assert!(err.contains("apt-get install php-none\n"), "{err}");
     // A copy of weir that has no weir-php beside it, and no PATH.
     let alone = setup.path("alone/bin/weir");
     fs::create_dir_all(alone.parent().expect("a folder")).expect("a folder");

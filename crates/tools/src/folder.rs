@@ -4,6 +4,7 @@
 //! the configuration. [`applications`] is the table of what weir knows. Nothing here starts or changes anything.
 
 pub mod applications;
+mod extensions;
 mod php_version;
 mod text;
 
@@ -15,6 +16,7 @@ use std::{
 
 use weir_machine::links;
 
+pub use extensions::{missing, packages};
 pub use php_version::Needs;
 pub use text::{Php, Runtime, Service, Wanted, left_lines, text};
 
@@ -50,6 +52,8 @@ pub struct Looked {
     pub follows_links: bool,
     /// What the application says of PHP's version.
     pub needs: Option<Needs>,
+    /// Extensions of PHP that the applications need, in lower case.
+    pub extensions: Vec<String>,
     /// The application is one that weir does not run: its kind.
     pub foreign: Option<Foreign>,
     /// Nothing is in the folder.
@@ -115,6 +119,7 @@ pub fn look(typed: &Path) -> io::Result<Looked> {
         has_index: root.join("index.php").is_file(),
         htaccess: htaccess::find(&root, follows_links),
         is_linked: fs::canonicalize(&root).is_ok_and(|real| real != root),
+        extensions: extensions::needed(&folder, &applications),
         needs: Needs::of(&folder).or_else(|| Needs::of(&root)),
         foreign: (!has_php).then(|| foreign(&folder)).flatten(),
         folder,

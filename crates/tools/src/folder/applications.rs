@@ -33,6 +33,8 @@ pub struct Application {
     pub package: Option<(&'static str, &'static str, &'static str)>,
     /// Programs that run at times: name, command in the application's folder, schedule.
     pub programs: &'static [Program],
+    /// Extensions of PHP that it needs, besides those that PHP always has.
+    pub extensions: &'static [&'static str],
     /// What to do in the application.
     pub notes: &'static [&'static str],
     /// The page of the application that the row follows.
@@ -106,6 +108,7 @@ const NONE: Application = Application {
     pool: &[],
     package: None,
     programs: &[],
+    extensions: &[],
     notes: &[],
     source: "",
 };
@@ -151,6 +154,7 @@ const WORDPRESS: Application = Application {
         "/wp-content/*",
         "/var/lib/wordpress/wp-content",
     )),
+    extensions: &["mysqli"],
     source: "https://developer.wordpress.org/advanced-administration/security/hardening/",
     ..NONE
 };
@@ -189,6 +193,7 @@ const DRUPAL: Application = Application {
         keys: &[("cache_control", A_YEAR, "each version has another name")],
         only_with: None,
     }],
+    extensions: &["dom", "gd", "mbstring", "pdo", "simplexml", "xml"],
     source: "https://www.drupal.org/docs/administering-a-drupal-site/security-in-drupal",
     ..NONE
 };
@@ -216,6 +221,7 @@ const JOOMLA: Application = Application {
         )],
         only_with: Some("api/index.php"),
     }],
+    extensions: &["dom", "gd", "simplexml"],
     source: "https://docs.joomla.org/Nginx",
     ..NONE
 };
@@ -297,6 +303,15 @@ const NEXTCLOUD: Application = Application {
         "Nextcloud asks for this much memory",
     )],
     programs: &[("cron", &["php", "-f", "cron.php"], "*/5 * * * *")],
+    extensions: &[
+        "curl",
+        "dom",
+        "gd",
+        "mbstring",
+        "xmlreader",
+        "xmlwriter",
+        "zip",
+    ],
     source: "https://docs.nextcloud.com/server/latest/admin_manual/installation/nginx.html",
     ..NONE
 };
@@ -335,6 +350,7 @@ const MEDIAWIKI: Application = Application {
     notes: &[
         "short URLs need in LocalSettings.php: $wgArticlePath = \"/wiki/$1\"; $wgUsePathInfo = true;",
     ],
+    extensions: &["intl", "mbstring", "xml"],
     source: "https://www.mediawiki.org/wiki/Manual:Security",
     ..NONE
 };
@@ -375,6 +391,7 @@ const DOKUWIKI: Application = Application {
     ],
     max_body: Some("64M"),
     notes: &["readable URLs need in its conf/local.php: $conf['userewrite'] = 1;"],
+    extensions: &["xml"],
     source: "https://www.dokuwiki.org/install:nginx",
     ..NONE
 };
@@ -415,6 +432,7 @@ const MATOMO: Application = Application {
             only_with: None,
         },
     ],
+    extensions: &["dom", "mbstring", "mysqli"],
     source: "https://github.com/matomo-org/matomo-nginx",
     ..NONE
 };
@@ -432,6 +450,7 @@ const KANBOARD: Application = Application {
         ),
         (r"~^/.+\.(log|sqlite)$", "databases and logs"),
     ],
+    extensions: &["dom", "gd", "mbstring", "pdo", "simplexml"],
     source: "https://github.com/kanboard/kanboard/blob/main/docker/etc/nginx/nginx.conf",
     ..NONE
 };
@@ -447,6 +466,7 @@ const PHPMYADMIN: Application = Application {
         ),
         ("/config.inc.php", "passwords"),
     ],
+    extensions: &["mysqli", "xml"],
     source: "https://docs.phpmyadmin.net/en/latest/setup.html",
     ..NONE
 };
@@ -471,6 +491,7 @@ const ROUNDCUBE: Application = Application {
             "which versions there are",
         ),
     ],
+    extensions: &["dom", "mbstring", "pdo"],
     source: "https://github.com/roundcube/roundcubemail/wiki/Installation",
     ..NONE
 };
@@ -502,6 +523,7 @@ const LARAVEL: Application = Application {
         &["php", "artisan", "schedule:run"],
         "* * * * *",
     )],
+    extensions: &["curl", "dom", "mbstring", "pdo", "xml"],
     source: "https://laravel.com/docs/deployment#nginx",
     ..FRONT
 };
@@ -539,6 +561,7 @@ const SYMFONY: Application = Application {
         },
     ],
     pool: &[("env", "{ APP_ENV = \"prod\" }", "")],
+    extensions: &["simplexml"],
     source: "https://symfony.com/doc/current/setup/web_server_configuration.html",
     ..FRONT
 };
@@ -546,6 +569,7 @@ const SYMFONY: Application = Application {
 const CAKEPHP: Application = Application {
     name: "CakePHP",
     places: &[("webroot", &["bin/cake", "webroot/index.php"])],
+    extensions: &["intl", "mbstring", "simplexml"],
     source: "https://book.cakephp.org/5/en/installation.html",
     ..FRONT
 };
@@ -553,6 +577,7 @@ const CAKEPHP: Application = Application {
 const CODEIGNITER: Application = Application {
     name: "CodeIgniter",
     places: &[("public", &["spark", "public/index.php"])],
+    extensions: &["intl", "mbstring"],
     source: "https://codeigniter.com/user_guide/installation/running.html",
     ..FRONT
 };
@@ -560,6 +585,7 @@ const CODEIGNITER: Application = Application {
 const YII: Application = Application {
     name: "Yii",
     places: &[("web", &["yii", "web/index.php"])],
+    extensions: &["mbstring"],
     source: "https://www.yiiframework.com/doc/guide/2.0/en/start-installation",
     ..FRONT
 };

@@ -230,6 +230,161 @@ fn the_page_has_what_weir_knows() {
     );
 }
 
+/// URLs that must be refused, and URLs that must not, by the rows of applications.
+#[test]
+fn urls_of_applications_are_refused_or_not() {
+    let cases: &[(&str, &[&str], &[&str])] = &[
+        (
+            "Drupal",
+            &[
+                "/core/core.services.yml",
+                "/modules/a/a.module",
+                "/sites/default/settings.php",
+                "/sites/a/private/x",
+                "/composer.lock",
+                "/vendor/autoload.php",
+            ],
+            &[
+                "/",
+                "/core/install.php",
+                "/core/misc/drupal.js",
+                "/sites/default/files/a.jpg",
+                "/user/login",
+                "/robots.txt",
+            ],
+        ),
+        (
+            "Joomla",
+            &[
+                "/configuration.php",
+                "/administrator/logs/x.php",
+                "/tmp/x",
+                "/images/x.php",
+                "/cache/x.php",
+            ],
+            &[
+                "/",
+                "/administrator/index.php",
+                "/images/a.jpg",
+                "/media/a.js",
+                "/installation/index.php",
+            ],
+        ),
+        (
+            "Nextcloud",
+            &[
+                "/data/admin/files/x",
+                "/config/config.php",
+                "/lib/base.php",
+                "/3rdparty/x",
+                "/occ",
+                "/console.php",
+                "/data",
+            ],
+            &[
+                "/",
+                "/remote.php/dav/files",
+                "/apps/files/",
+                "/login",
+                "/database",
+                "/core/img/logo.svg",
+            ],
+        ),
+        (
+            "Kanboard",
+            &[
+                "/data/db.sqlite",
+                "/app/common.php",
+                "/cli",
+                "/vendor/x",
+                "/x.log",
+            ],
+            &[
+                "/",
+                "/jsonrpc.php",
+                "/assets/css/a.css",
+                "/plugins/a/Assets/a.js",
+                "/client",
+            ],
+        ),
+        (
+            "Matomo",
+            &[
+                "/config/config.ini.php",
+                "/tmp/x",
+                "/core/Version.php",
+                "/vendor/a/README.md",
+            ],
+            &[
+                "/",
+                "/matomo.php",
+                "/matomo.js",
+                "/js/index.php",
+                "/plugins/a/javascripts/a.js",
+            ],
+        ),
+        (
+            "Roundcube",
+            &[
+                "/config/config.inc.php",
+                "/logs/errors.log",
+                "/installer/",
+                "/program/lib/x.php",
+                "/README.md",
+            ],
+            &[
+                "/",
+                "/index.php",
+                "/program/js/app.js",
+                "/skins/elastic/styles/styles.css",
+            ],
+        ),
+        (
+            "phpMyAdmin",
+            &[
+                "/libraries/classes/x.php",
+                "/setup/",
+                "/config.inc.php",
+                "/sql/create_tables.sql",
+            ],
+            &[
+                "/",
+                "/index.php",
+                "/themes/a.css",
+                "/js/vendor/jquery/jquery.min.js",
+            ],
+        ),
+        (
+            "DokuWiki",
+            &["/data/pages/x.txt", "/conf/users.auth.php", "/inc/init.php"],
+            &["/", "/doku.php", "/lib/exe/css.php", "/start"],
+        ),
+    ];
+    for (name, refused, served) in cases {
+        let row = applications::APPLICATIONS
+            .iter()
+            .find(|row| row.name == *name)
+            .unwrap();
+        let folder = application(row, row.places.len() - 1);
+        let looked = look(folder.path()).unwrap();
+        let site = site(&looked);
+        for path in *refused {
+            assert!(denies(&site, path), "{name}: {path}");
+        }
+        for path in *served {
+            assert!(!denies(&site, path), "{name}: {path}");
+        }
+        let script = regex::Regex::new(&site.settings.script).unwrap();
+        for path in served.iter().filter(|path| path.contains(".php")) {
+            assert!(script.is_match(path), "{name}: {path}");
+        }
+        assert!(
+            row.script.is_none() || !script.is_match("/a/shell.php"),
+            "{name}"
+        );
+    }
+}
+
 /// Each line has a comment: on itself, above it, or it is one of those that say themselves what they are for.
 #[test]
 fn each_line_says_what_it_is_for() {
