@@ -1,18 +1,19 @@
 #!/bin/sh
-# Gives the files of packaging/kubernetes to a real API server of Kubernetes, which refuses what is wrong. Then it runs weir with the
-# weir.toml of each as a pod would, and asks it for a page. It takes root:
+# Gives the files of packaging/kubernetes to a real API server of Kubernetes, which refuses what is wrong. Then podman runs a pod of it, and
+# weir runs with each weir.toml as it would in a pod. It takes root:
 #
 #   setup/kubernetes.sh TARGET
 #
 # TARGET is cargo's target folder, with a release build of weir (WEIR_UNDER_TEST: another one) and weir-php. TARGET/kubernetes gets the programs: the API server, etcd, kubectl and helm,
-# built from Go modules with the versions in setup/kubernetes/go.mod. They take many minutes, once. There is no kubelet: no container runs.
-# Everything runs in namespaces of its own and ends with this script.
+# built from Go modules with the versions in setup/kubernetes/go.mod. They take many minutes, once. There is no kubelet: nobody but
+# this script starts anything. Everything runs in namespaces of its own and ends with this script.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 files=$(realpath "$here/../packaging/kubernetes")
 # As in setup/kubernetes/go.mod.
 version=1.34.4
+page='<?php echo "PHP of user ", posix_getuid(), PHP_EOL;'
 # Where the definitions of other kinds of objects are.
 keda=github.com/kedacore/keda/v2@v2.18.1
 operator=github.com/prometheus-operator/prometheus-operator@v0.85.0
@@ -29,13 +30,15 @@ main() {
         PATH="$folder:$PATH"
         export HOME="$work" KUBECONFIG="$work/kubeconfig"
         check_objects
+        run_container
         run_pods
         echo "=== kubernetes: fine"
         ;;
     *)
         build
+        make_base
         work=$(mktemp -d -p "$folder")
-        trap 'rm -rf "$work"' EXIT
+        trap 'rm -rf "$work" "$folder/store" "$folder/run"' EXIT
         weir=$(realpath "${WEIR_UNDER_TEST:-$target/release/weir}")
         export work weir
         unshare --net --pid --fork --kill-child --mount-proc "$here/kubernetes.sh" "$target" inside
@@ -180,6 +183,56 @@ refuses_mistakes() {
     echo "=== mistakes are refused"
 }
 
+# Debian's PHP for an image; TARGET/kubernetes/php.tar.
+make_base() {
+    [ ! -e "$folder/php.tar" ] || return 0
+    # shellcheck disable=SC2016
+    mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(REPO_URI)' 'Created-By: Packages' |
+        sed -n 's/^Debian [^ -]* //p' | head -n 1)
+    mmdebstrap --quiet --variant=minbase --include=php-fpm bookworm "$folder/php.part.tar" "deb $mirror bookworm main"
+    mv "$folder/php.part.tar" "$folder/php.tar"
+}
+
+# A pod of one-pod.yaml as a container: the runtime's seccomp profile, its users, its volumes.
+run_container() {
+    printf '[storage]\ndriver = "overlay"\nrunroot = "%s"\ngraphroot = "%s"\n' "$folder/run" "$folder/store" >"$work/storage.conf"
+    # The usual limits may be higher than this machine allows.
+    printf '[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n' >"$work/containers.conf"
+    export CONTAINERS_STORAGE_CONF="$work/storage.conf" CONTAINERS_CONF="$work/containers.conf"
+    echo "$page" >"$work/index.php"
+    image=$(buildah from scratch)
+    buildah add --quiet "$image" "$folder/php.tar" / >/dev/null
+    buildah copy --quiet "$image" "$weir" /usr/local/bin/weir >/dev/null
+    buildah copy --quiet "$image" "$target"/php/weir-php* /usr/local/lib/weir/ >/dev/null
+    buildah copy --quiet "$image" "$work/index.php" /srv/shop/public/index.php >/dev/null
+    buildah config --entrypoint '["/usr/local/bin/weir"]' "$image"
+    buildah commit --quiet --rm "$image" registry.example/shop:1 >/dev/null
+
+    # What takes a kubelet: podman publishes no ports here, and its probes need systemd.
+    pod_of shop deployment/shop | python3 -c '
+import json, sys
+pod = json.load(sys.stdin)
+pod["spec"].update(hostNetwork=True, restartPolicy="Never")
+for name in "ports", "startupProbe", "readinessProbe", "livenessProbe":
+    del pod["spec"]["containers"][0][name]
+json.dump(pod, sys.stdout)' >"$work/pod.json"
+    kubectl -n shop get configmap shop -o json >"$work/configmap.json"
+    podman --runtime runc --cgroup-manager cgroupfs play kube --log-driver k8s-file --configmap "$work/configmap.json" \
+        "$work/pod.json" >"$work/played" 2>&1 || {
+        cat "$work/played" >&2
+        die "podman does not run the pod"
+    }
+    log=$work/played
+    expect_page
+    podman --runtime runc --cgroup-manager cgroupfs kill --signal TERM tried-weir >/dev/null
+    until_true "the container is not ready" is_not_ready
+    curl --silent --fail --max-time 5 http://127.0.0.1:8080/ >/dev/null || die "the container refuses a request in its delay"
+    ended=$(podman --runtime runc --cgroup-manager cgroupfs wait tried-weir)
+    [ "$ended" -eq 0 ] || die "the container ended with $ended"
+    podman --runtime runc --cgroup-manager cgroupfs pod rm --force tried >/dev/null
+    echo "=== one-pod.yaml: a container serves a page, answers after SIGTERM, and ends"
+}
+
 # Runs weir with each weir.toml that the API server has: as the user of the pods, without capabilities, with a read-only root, and with the
 # folders that the pods may write to.
 run_pods() {
@@ -193,7 +246,7 @@ run_pods() {
     mkdir -p /srv/bin /srv/lib/weir /srv/shop/public
     cp "$weir" /srv/bin/weir
     cp "$target"/php/weir-php* /srv/lib/weir/
-    echo '<?php echo "PHP of user ", posix_getuid(), PHP_EOL;' >/srv/shop/public/index.php
+    echo "$page" >/srv/shop/public/index.php
     mount -o remount,bind,ro /
     run_pod shop shop
     run_layout shop shop
@@ -232,7 +285,7 @@ start_pod() {
     pod=$!
     log=$work/$1-$2.log
     # It has read the file.
-    until_true "$1 $2 serves" grep --quiet "weir .* serves" "$log"
+    until_true "$1 $2 serves" grep --quiet --no-messages "weir .* serves" "$log"
 }
 
 expect_page() {
