@@ -80,7 +80,9 @@ impl Recipe {
             .replace("\"0.0.0.0:80\"", &format!("\"{address}\""))
             .replace("\"127.0.0.1:8080\"", &format!("\"{address}\""));
         assert!(text.contains(&address), "{text}");
-        let mut server = format!("[server]\nadmin = \"off\"\nspool_dir = \"{folder}/spool\"\n");
+        let mut server = format!(
+            "[server]\nadmin = \"off\"\nspool_dir = \"{folder}/spool\"\nstate_dir = \"{folder}\"\n"
+        );
         if is_root() {
             server.push_str(&format!("user = \"{USER}\"\ngroup = \"{GROUP}\"\n"));
         }

@@ -28,7 +28,10 @@ fn site(command: &[&str], keys: &str) -> Setup {
         true => format!("user = \"{}\"\n", web_user()),
         false => String::new(),
     };
-    site.log("access = \"off\"\nlevel = \"debug\"\nerror = \"stderr\"")
+    let state = format!("state_dir = \"{}\"", site.path("state").display());
+    fs::create_dir(site.path("state")).unwrap();
+    site.server(&state)
+        .log("access = \"off\"\nlevel = \"debug\"\nerror = \"stderr\"")
         .more(&format!(
             "[program.queue]\ncommand = {command:?}\nchdir = \"{root}\"\n{line}{keys}\n"
         ))
@@ -135,4 +138,90 @@ fn a_stop_lets_a_job_finish_and_kills_what_does_not_end() {
     let weir = site(&["sh", "-c", script], "stop_timeout = \"300ms\"").start();
     weir.log_line("said: deaf");
     drop(weir);
+}
+
+#[test]
+fn after_an_upgrade_a_slot_is_used_again_when_the_old_weir_has_ended_its_process() {
+    let mut weir =
+        weir_test::versions::installed(site(&["php", "worker.php"], "instances = 2")).start();
+    let first = noted(&weir, "begin", 2);
+    fs::write(weir.root().join("job"), "").unwrap();
+    weir_test::versions::replace(&weir.path("bin"), weir_test::versions::NEXT);
+    let output = weir.command(&["upgrade"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    noted(&weir, "told", 2);
+    assert_eq!(weir.status()["programs"][0]["of_earlier_weir"], 2);
+    assert!(first.iter().all(|pid| is_alive(*pid)));
+    assert_eq!(noted(&weir, "begin", 2).len(), 2, "the old ones still work");
+    fs::remove_file(weir.root().join("job")).unwrap();
+    let begun = noted(&weir, "begin", 4);
+    assert_eq!(noted(&weir, "end", 2).len(), 2);
+    assert!(first.iter().all(|pid| !is_alive(*pid)));
+    // The processes of the old weir are not children of the new one, and a stop ends all.
+    weir.stop();
+    assert!(begun.iter().all(|pid| !is_alive(*pid)));
+}
+
+#[test]
+fn a_stop_after_an_upgrade_ends_what_the_old_weir_still_runs() {
+    let keys = "schedule = \"0 0 1 1 *\"\n[program.always]\ncommand = [\"sh\", \"-c\", \"trap '' TERM; echo deaf; while :; do sleep 1; done\"]\nstop_timeout = \"3s\"";
+    let mut weir = weir_test::versions::installed(site(&["true"], keys)).start();
+    weir.log_line("said: deaf");
+    weir_test::versions::replace(&weir.path("bin"), weir_test::versions::NEXT);
+    let output = weir.command(&["upgrade"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    weir.stop();
+    assert!(weir.stderr().contains("still runs (stop_timeout): killed"));
+}
+
+#[test]
+fn a_stop_at_once_does_not_wait_for_jobs() {
+    let mut weir = site(&["php", "worker.php"], "stop_timeout = \"10m\"").start();
+    let pid = noted(&weir, "begin", 1)[0];
+    fs::write(weir.root().join("job"), "").unwrap();
+    weir.signal(Signal::INT);
+    assert!(weir.wait_for_end().success());
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn a_removed_program_ends_and_a_new_one_begins_with_the_reload() {
+    let weir = site(&["php", "worker.php"], "").start();
+    let first = noted(&weir, "begin", 1)[0];
+    let toml = weir
+        .read("weir.toml")
+        .replace("[program.queue]", "[program.other]");
+    fs::write(weir.path("weir.toml"), toml).unwrap();
+    reload(&weir);
+    noted(&weir, "begin", 2);
+    wait_until("the end of the first one", || !is_alive(first));
+    let status = weir.status();
+    let names: Vec<&str> = status["programs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["other"]);
+}
+
+#[test]
+fn a_program_with_the_gateways_user_cannot_reach_the_gateway() {
+    if !goes_on_as_root() {
+        return;
+    }
+    let user = web_user();
+    let weir = site(&["sleep", "600"], "")
+        .server(&format!("user = \"{user}\""))
+        .start();
+    let status = fs::read_to_string(format!("/proc/{}/status", weir.gateway().pid)).unwrap();
+    let uid = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .unwrap();
+    let own = id(&user).to_string();
+    assert!(
+        uid.split_whitespace().take(3).all(|one| one != own),
+        "{uid}"
+    );
 }

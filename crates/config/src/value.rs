@@ -278,6 +278,10 @@ impl Reader<'_> {
                 "1" => Some("true".into()),
                 _ => None,
             },
+            (DeValue::String(text), Kind::Program) => {
+                let words: Vec<String> = text.split_whitespace().map(texts::quote).collect();
+                Some(format!("[{}]", words.join(", ")))
+            }
             (DeValue::String(text), _) if example.starts_with('[') => {
                 Some(format!("[{}]", texts::quote(text)))
             }

@@ -40,6 +40,7 @@ fn symfony_as_the_page_sets_it_up() {
     write(&release.join("public/build/app.1.css"), b"a {}");
     write(&release.join("public/other.php"), b"<?php echo 'no';");
     fs::create_dir_all(release.join("var")).expect("mkdir");
+    write(&release.join("bin/console"), PROGRAM);
     give(&release, USER);
     std::os::unix::fs::symlink("releases/1", folder.join("current")).expect("a link");
     let weir = recipe
@@ -73,6 +74,33 @@ fn symfony_as_the_page_sets_it_up() {
     );
     weir.get("/item/").expect(404);
     assert_ne!(weir.get("/other.php").text(), "no", "one script only");
+    let ran = ran(&weir, &release);
+    assert!(
+        ran.starts_with("messenger:consume async --time-limit=3600"),
+        "{ran}"
+    );
+    assert!(ran.ends_with(" prod"), "{ran}");
+}
+
+/// Notes with which arguments and in which environment it was started, beside its folder, and works until it is told to end.
+const PROGRAM: &[u8] = b"<?php
+    $words = implode(' ', array_slice($argv, 1)) . ' ' . getenv('APP_ENV');
+    file_put_contents(dirname(realpath($argv[0])) . '/ran', $words);
+    pcntl_async_signals(true);
+    pcntl_signal(SIGTERM, fn () => exit(0));
+    if ($argv[1] != 'schedule:run') while (true) sleep(1);";
+
+/// What [`PROGRAM`] has noted below this folder. Its processes still run.
+fn ran(weir: &Weir, folder: &Path) -> String {
+    let mut found = String::new();
+    weir_test::wait_until("the program of the page runs", || {
+        let notes = ["ran", "bin/ran"].map(|name| fs::read_to_string(folder.join(name)));
+        found = notes.into_iter().find_map(Result::ok).unwrap_or_default();
+        !found.is_empty()
+    });
+    let log = weir.stderr();
+    assert!(!log.contains("program failed"), "{log}");
+    found
 }
 
 #[test]
@@ -97,6 +125,8 @@ fn laravel_as_the_page_sets_it_up() {
     let public = folder.join("app/public");
     write(&public.join("index.php"), index.as_bytes());
     write(&public.join("build/app.js"), b"1;");
+    write(&folder.join("app/artisan"), PROGRAM);
+    give(&folder.join("app"), USER);
     write(&folder.join("app/storage/app/public/photo.jpg"), b"JPEG");
     std::os::unix::fs::symlink("../storage/app/public", public.join("storage")).expect("a link");
     let weir = recipe
@@ -128,4 +158,9 @@ fn laravel_as_the_page_sets_it_up() {
         "no such page"
     );
     weir.get("/build/app.js").expect(200);
+    let ran = ran(&weir, &folder.join("app"));
+    assert!(
+        ran.starts_with("queue:work --max-time=3600") || ran.starts_with("schedule:run"),
+        "{ran}"
+    );
 }

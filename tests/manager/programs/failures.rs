@@ -147,9 +147,7 @@ fn a_program_that_cannot_run_here_is_told_before_anything_starts() {
             said.contains("program.queue.command") && said.contains(words),
             "{said}"
         );
-        let place = said
-            .lines()
-            .any(|line| line.contains("weir.toml:") && line.contains(":11: error"));
+        let place = said.lines().any(|line| line.contains(" | command = ["));
         assert!(place, "{said}");
     }
     let (_, said) = site(

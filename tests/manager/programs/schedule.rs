@@ -27,11 +27,9 @@ impl Clock {
             file: site.path("clock"),
         };
         clock.set(begin);
-        fs::create_dir_all(site.path("state")).unwrap();
         let folder = format!("/usr/lib/{}-linux-gnu/faketime/", std::env::consts::ARCH);
         let library = newest(&folder, "libfaketime.so");
-        let state = format!("state_dir = \"{}\"", site.path("state").display());
-        let site = site.server(&state).under(&[
+        let site = site.under(&[
             "env",
             &format!("LD_PRELOAD={}", library.display()),
             &format!("FAKETIME_TIMESTAMP_FILE={}", clock.file.display()),

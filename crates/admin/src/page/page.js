@@ -310,6 +310,19 @@ function drawDetails(pool) {
   return details;
 }
 
+function drawPrograms(programs) {
+  byId("programs").hidden = !programs || programs.length === 0;
+  show(byId("programs-body"), (programs || []).map((program) => {
+    const end = program.last_end;
+    const runs = program.processes.map((process) => process.time);
+    return row([
+      program.name, program.state, runs.length ? span(Math.max(...runs)) : "–", program.schedule || "always",
+      program.schedule ? span(program.next_in) : "–", count(program.started), count(program.failed), count(program.skipped),
+      end ? span(end.ago) + " ago: " + end.how : "–",
+    ], [1, 3, 8]);
+  }));
+}
+
 function drawEgress(egress) {
   byId("egress").hidden = !egress;
   if (!egress) return;
@@ -520,6 +533,7 @@ function draw(status) {
   ]));
   drawPools(status.pools);
   drawLong("sites", status.sites);
+  drawPrograms(status.programs);
   drawEgress(status.egress);
   show(byId("listeners"), status.listeners.map((listener) => {
     const queue = listener.queue || {};

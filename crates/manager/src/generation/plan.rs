@@ -178,15 +178,17 @@ pub(crate) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
     groups.sort_unstable();
     groups.dedup();
     let egress_socket = own_path.map(|path| {
-        let runs = runs.iter().flatten();
-        OwnSocket::new(
-            path,
-            runs.map(|runs| runs.identity().map(|who| who.uid)),
-            &us,
-        )
+        let of_pools = runs.iter().flatten().map(Runs::identity);
+        let of_programs = programs.iter();
+        let of_programs = of_programs.map(|planned| planned.program.identity.as_ref());
+        let users = of_pools.chain(of_programs);
+        OwnSocket::new(path, users.map(|who| who.map(|who| who.uid)), &us)
     });
+    // Programs run code of applications, too.
+    let of_programs = programs.iter();
+    let of_programs = of_programs.filter_map(|planned| planned.program.identity.as_ref());
     let of_workers = runs.iter().flatten().filter_map(Runs::identity);
-    let of_workers: Vec<u32> = of_workers.map(|who| who.uid).collect();
+    let of_workers: Vec<u32> = of_workers.chain(of_programs).map(|who| who.uid).collect();
     let shares = |gateway: &&Identity| of_workers.contains(&gateway.uid);
     let shares = gateway.as_ref().filter(shares).is_some();
     let own_user = shares.then(|| user_of_nobody(&of_workers)).flatten();
