@@ -247,7 +247,6 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
 
 /// What the user has to know: on stderr.
 fn warn(looked: &Looked, wanted: &Wanted<'_>, without_php: Option<&(String, String)>) {
-    let root = looked.root.display();
     if let Some((message, hint)) = without_php {
         console::say_warning(message, hint);
     }
@@ -269,6 +268,13 @@ fn warn(looked: &Looked, wanted: &Wanted<'_>, without_php: Option<&(String, Stri
             console::say_warning(message, &hint);
         }
     }
+    warn_of_folder(looked, wanted);
+    warn_of_htaccess(looked);
+}
+
+/// Applications that are not served as they should be, and what users of this machine cannot see.
+fn warn_of_folder(looked: &Looked, wanted: &Wanted<'_>) {
+    let root = looked.root.display();
     if !looked.others.is_empty() {
         let message = format!(
             "{} has the files of {} and of {}; this configuration is for {}",
@@ -292,8 +298,7 @@ fn warn(looked: &Looked, wanted: &Wanted<'_>, without_php: Option<&(String, Stri
             ),
         );
     }
-    if !looked.links.is_empty() && !looked.follows_links {
-        let (link, target) = &looked.links[0];
+    if let Some((link, target)) = looked.broken_link() {
         let message = format!(
             "{} leads out of the folder, to {}, so clients get 403 there",
             link.display(),
@@ -325,6 +330,10 @@ fn warn(looked: &Looked, wanted: &Wanted<'_>, without_php: Option<&(String, Stri
             ),
         );
     }
+}
+
+/// What of `.htaccess` files is not in force, or more so than in Apache.
+fn warn_of_htaccess(looked: &Looked) {
     for (about, end) in [
         (
             About::SomeClients,
@@ -354,7 +363,7 @@ fn warn(looked: &Looked, wanted: &Wanted<'_>, without_php: Option<&(String, Stri
     if looked.htaccess.incomplete {
         console::say_warning(
             incomplete(&looked.root),
-            &format!("find -L {root} -name .htaccess"),
+            &format!("find -L {} -name .htaccess", looked.root.display()),
         );
     }
 }

@@ -145,6 +145,21 @@ impl Looked {
         main.map(|found| found.application)
     }
 
+    /// The first link that leads out of the document root and is not followed, and its target.
+    pub fn broken_link(&self) -> Option<&(PathBuf, PathBuf)> {
+        let routes = self
+            .applications
+            .iter()
+            .flat_map(|found| found.application.routes);
+        let follows = |key: &applications::Key| key.0 == "follow_symlinks";
+        let followed: Vec<PathBuf> = routes
+            .filter(|route| route.keys.iter().any(follows))
+            .map(|route| self.root.join(route.path.trim_matches(['/', '*'])))
+            .collect();
+        let mut links = self.links.iter().filter(|_| !self.follows_links);
+        links.find(|(link, _)| !followed.contains(link))
+    }
+
     /// What it is, in a few words.
     pub fn what(&self) -> &'static str {
         match self.main() {

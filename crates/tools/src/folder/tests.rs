@@ -446,6 +446,30 @@ fn a_root_with_a_link_in_its_path_keeps_it() {
     assert!(!config.sites[0].settings.follow_symlinks);
 }
 
+/// Laravel's link to its uploads is followed by a route of its own.
+#[test]
+fn links_that_are_not_followed_are_known() {
+    let folder = folder(&[
+        ("public/index.php", ""),
+        ("artisan", ""),
+        ("storage/app/public/a.jpg", ""),
+        ("other/x", ""),
+    ]);
+    let link = |target: &str, name: &str| {
+        symlink(folder.path().join(target), folder.path().join(name)).unwrap()
+    };
+    link("storage/app/public", "public/storage");
+    let mut looked = look(folder.path()).unwrap();
+    // Who makes the links is who runs the test.
+    looked.follows_links = false;
+    assert_eq!(looked.broken_link(), None);
+    link("other", "public/other");
+    let mut looked = look(folder.path()).unwrap();
+    looked.follows_links = false;
+    let broken = looked.broken_link().map(|(link, _)| link.clone());
+    assert_eq!(broken, Some(folder.path().join("public/other")));
+}
+
 #[test]
 fn several_applications_are_told_apart() {
     let files = [
