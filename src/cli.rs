@@ -453,7 +453,7 @@ impl Stop {
             }
             Self::NoImport => console::say_error(
                 "`weir import` is not built yet",
-                "docs/recipes.md has configurations of applications to begin with, weir check says what is wrong with yours; weir fpm \
+                "weir init FOLDER writes a configuration for the application in a folder, and refuses what its .htaccess files deny; weir fpm \
                  reads a PHP-FPM configuration as it is (docs/php-fpm.md)",
             ),
         }

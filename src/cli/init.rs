@@ -180,6 +180,8 @@ fn php_of(looked: &Looked) -> (Option<Php>, Option<(String, String)>) {
 fn wanted<'l>(args: &InitArgs, looked: &'l Looked, file: &Path, php: Option<Php>) -> Wanted<'l> {
     let is_root = identity::is_root();
     let folder = fs::canonicalize(parent(file)).unwrap_or_else(|_| parent(file));
+    // Other files there are for other services, each with paths of its own.
+    let is_of_service = folder == Path::new(SERVICE_FOLDER) && file.ends_with("weir.toml");
     let root = fs::canonicalize(&looked.root).unwrap_or_else(|_| looked.root.clone());
     let user = owner(&looked.root);
     // The gateway's own user has the fewest rights. If that one may not read the files, their owner does.
@@ -199,7 +201,7 @@ fn wanted<'l>(args: &InitArgs, looked: &'l Looked, file: &Path, php: Option<Php>
         user: user.filter(|_| php.is_some()),
         php,
         is_inside: folder.starts_with(&root),
-        service: (folder == Path::new(SERVICE_FOLDER)).then_some(SERVICE),
+        service: is_of_service.then_some(SERVICE),
     }
 }
 

@@ -113,7 +113,10 @@ pub fn default_config() -> Result<PathBuf, ExitCode> {
     let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
     usual.into_iter().find(|file| file.exists()).ok_or_else(|| {
         let message = "no configuration found: neither ./weir.toml nor /etc/weir/weir.toml exists";
-        refuse_config(message, "give the configuration file: weir check -c FILE")
+        refuse_config(
+            message,
+            "give the configuration file: weir check -c FILE; or write one for a folder: weir init FOLDER",
+        )
     })
 }
 

@@ -79,7 +79,7 @@ pub fn refusals_of(files: &[Htaccess]) -> Refusals {
                 // The last section of a file wins.
                 Effect::DeniesFiles(path, what) => files.push(expression(path, true, what)),
                 Effect::OpensFiles(guard, path, what) if is_free(&file.folder, *guard) => {
-                    files.push(expression(path, false, what));
+                    files.push(expression(path, false, &format!("allows {what}")));
                 }
                 Effect::DeniesUrls(path, what) => {
                     refusals.routes.push(expression(path, true, what));
