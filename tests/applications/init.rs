@@ -2,12 +2,12 @@
 //! their `.htaccess` files.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use weir_test::front::WebServer;
 use weir_test::weir::{mode, program, request};
-use weir_test::{Client, GROUP, Setup, USER, Weir, is_root, wordpress};
+use weir_test::{Client, GROUP, Setup, USER, Weir, is_root, wait_for, wordpress};
 
 /// The configuration for a folder, on the address of this test.
 fn init(setup: &Setup, folder: &Path, more: &[&str]) -> String {
@@ -397,36 +397,18 @@ fn a_page_over_https_after_two_commands() {
         ),
     };
     let _weir = start(&setup, &text);
-    let ca = find(&certificates, "root.pem");
-    let output = Command::new("curl")
-        .args(["-sS", "--max-time", "30", "--cacert"])
-        .arg(&ca)
-        .args([
-            "--connect-to",
-            &format!("shop.test:443:{https}"),
-            "https://shop.test/",
-        ])
-        .output()
-        .expect("curl");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(
-        said,
-        "https is on",
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// A file of this name below a folder.
-fn find(folder: &Path, name: &str) -> PathBuf {
-    let output = Command::new("find")
-        .arg(folder)
-        .args(["-name", name])
-        .output();
-    let text = String::from_utf8_lossy(&output.expect("find").stdout).into_owned();
-    PathBuf::from(
-        text.lines()
-            .next()
-            .unwrap_or_else(|| panic!("no {name} in {}", folder.display())),
-    )
+    let ca = certificates.join("local-ca/root.pem");
+    // The certificate is made while weir serves already.
+    let said = wait_for("a page over https", || {
+        let output = Command::new("curl")
+            .args(["-sS", "--max-time", "30", "--cacert"])
+            .arg(&ca)
+            .args(["--connect-to", &format!("shop.test:443:{https}")])
+            .arg("https://shop.test/")
+            .output()
+            .expect("curl");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        output.status.success().then_some(said)
+    });
+    assert_eq!(said, "https is on");
 }

@@ -117,7 +117,7 @@ pub fn look(typed: &Path) -> io::Result<Looked> {
     };
     Ok(Looked {
         has_index: root.join("index.php").is_file(),
-        htaccess: htaccess::find(&root, follows_links),
+        htaccess: htaccess_of(&root, follows_links, &applications),
         is_linked: fs::canonicalize(&root).is_ok_and(|real| real != root),
         extensions: extensions::needed(&folder, &applications),
         needs: Needs::of(&folder).or_else(|| Needs::of(&root)),
@@ -174,6 +174,32 @@ impl Looked {
 pub fn has_php(root: &Path) -> bool {
     let mut budget = SEARCH_ENTRIES;
     root.join("index.php").is_file() || finds_php(root, SEARCH_DEPTH, &mut budget)
+}
+
+/// The part of an application that a package of Debian has in another folder: the path of its route, and that folder.
+fn part_elsewhere(
+    root: &Path,
+    follows_links: bool,
+    found: &Found,
+) -> Option<(&'static str, &'static str)> {
+    let (of, path, folder) = found.application.package?;
+    let is_there = follows_links && root == Path::new(of) && Path::new(folder).is_dir();
+    is_there.then_some((path, folder))
+}
+
+/// The `.htaccess` files of a document root, and of parts that are elsewhere.
+fn htaccess_of(root: &Path, follows_links: bool, applications: &[Found]) -> htaccess::Found {
+    let mut all = htaccess::find(root, follows_links);
+    for found in applications {
+        if let Some((path, folder)) = part_elsewhere(root, follows_links, found) {
+            let url = path.trim_end_matches('*');
+            let more = htaccess::find_at(Path::new(folder), url, true);
+            all.files.extend(more.files);
+            all.indexes.extend(more.indexes);
+            all.incomplete |= more.incomplete;
+        }
+    }
+    all
 }
 
 /// The document root of an application below a folder, if its files are there.

@@ -15,7 +15,7 @@ mod refusals;
 
 use std::path::PathBuf;
 
-pub use find::find;
+pub use find::{find, find_at};
 pub use pattern::literal;
 pub use refusals::{Refusals, Rule, refusals, refusals_of};
 

@@ -1,11 +1,6 @@
 //! Writes the weir.toml for a folder. Each line says why it is there.
 
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    net::IpAddr,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, path::PathBuf};
 
 use regex::bytes::Regex;
 use weir_config::{DEFAULT_LISTEN, is_local_name, quote, quoted_list};
@@ -13,6 +8,7 @@ use weir_config::{DEFAULT_LISTEN, is_local_name, quote, quoted_list};
 use super::{
     Found, Looked,
     applications::{DENIED_IN_PHP, Route},
+    part_elsewhere,
 };
 use crate::htaccess::{self, About, Rule};
 
@@ -381,11 +377,7 @@ fn routes(wanted: &Wanted<'_>, site: &str, of_files: Vec<Rule>, page: &mut Page)
         for route in found.application.routes {
             application_route(found, route, site, page);
         }
-        if let Some((_, path, folder)) = found.application.package
-            && looked.follows_links
-            && looked.root == Path::new(found.application.package.map_or("", |(root, ..)| root))
-            && Path::new(folder).is_dir()
-        {
+        if let Some((path, folder)) = part_elsewhere(&looked.root, looked.follows_links, found) {
             let alias = ("alias".to_owned(), quote(folder), String::new());
             page.route(site, path, "Debian's package has them elsewhere", &[alias]);
         }

@@ -12,6 +12,11 @@ use super::{Effect, Found, Htaccess, parse};
 /// Searches a folder and everything below for `.htaccess` files. Links are followed, as a web server does; those that
 /// lead out of the folder only with `follows_out`.
 pub fn find(root: &Path, follows_out: bool) -> Found {
+    find_at(root, "/", follows_out)
+}
+
+/// The same for a folder at another URL path, which begins and ends with a slash.
+pub fn find_at(root: &Path, url: &str, follows_out: bool) -> Found {
     let mut search = Search {
         real: fs::canonicalize(root).unwrap_or_else(|_| root.to_owned()),
         follows_out,
@@ -19,7 +24,7 @@ pub fn find(root: &Path, follows_out: bool) -> Found {
         parents: Vec::new(),
         found: Found::default(),
     };
-    search.walk(root, "/");
+    search.walk(root, url);
     let mut found = search.found;
     found.incomplete |= search.budget == 0;
     found.files.sort_by(|a, b| a.folder.cmp(&b.folder));
