@@ -73,10 +73,7 @@ fn a_program_has_its_user_folder_and_environment_and_what_it_prints_is_logged() 
     let keys = "env = { SHOP = \"x y\" }\nrlimit_files = 77";
     let weir = site(&["sh", "-c", script], keys).start();
     let root = weir.root().canonicalize().unwrap();
-    let home = match is_root() {
-        true => "/var/www".to_owned(),
-        false => std::env::var("HOME").unwrap(),
-    };
+    let home = home_of(&web_user_or_us());
     for line in [
         format!("said: {}", id(&web_user_or_us())),
         format!("said: {}", root.display()),
@@ -90,6 +87,16 @@ fn a_program_has_its_user_folder_and_environment_and_what_it_prints_is_logged() 
         );
     }
     assert!(weir.log_line("said: oops").contains("warning"));
+}
+
+/// The home of a user, as the machine knows it.
+fn home_of(user: &str) -> String {
+    let output = Command::new("getent")
+        .args(["passwd", user])
+        .output()
+        .unwrap();
+    let entry = String::from_utf8(output.stdout).unwrap();
+    entry.split(':').nth(5).unwrap().to_owned()
 }
 
 fn web_user_or_us() -> String {

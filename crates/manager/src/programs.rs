@@ -36,6 +36,7 @@ use self::{
     times::WallClock,
 };
 use crate::{
+    children::oom::OomKills,
     generation::{Generation, plan::Problem},
     output::{OutputLog, log_files::LogFiles},
     php::Masters,
@@ -180,13 +181,14 @@ impl Programs {
     }
 
     /// A process has ended; whether it was one of a program.
-    pub(crate) fn exited(&mut self, pid: u32, exit: Exit, now: Instant) -> bool {
+    pub(crate) fn exited(&mut self, pid: u32, exit: Exit, oom: &OomKills, now: Instant) -> bool {
         let all = self.list.iter_mut().chain(&mut self.leaving);
         let mut of_programs = all.filter(|program| program.has(pid));
         let Some(program) = of_programs.next() else {
             return false;
         };
-        program.exited(pid, exit, &self.context, now);
+        let no_memory = oom.ended(exit, now);
+        program.exited(pid, (exit, no_memory), &self.context, now);
         true
     }
 

@@ -536,7 +536,7 @@ impl Manager<'_> {
             {
                 continue;
             }
-            if self.programs.exited(pid, exit, now) {
+            if self.programs.exited(pid, exit, &self.masters.oom, now) {
                 continue;
             }
             if let Some(news) = self.masters.exited(pid, exit, now) {

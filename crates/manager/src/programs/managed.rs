@@ -311,8 +311,14 @@ impl Managed {
         self.processes.iter().any(|process| process.has_left)
     }
 
-    /// A process has ended.
-    pub(super) fn exited(&mut self, pid: u32, exit: Exit, context: &Context, now: Instant) {
+    /// A process has ended; because the kernel had no memory, or for another reason.
+    pub(super) fn exited(
+        &mut self,
+        pid: u32,
+        (exit, no_memory): (Exit, bool),
+        context: &Context,
+        now: Instant,
+    ) {
         let mut processes = self.processes.iter();
         let Some(index) = processes.position(|one| one.pid == pid && !one.has_left) else {
             return;
@@ -330,6 +336,14 @@ impl Managed {
         let succeeded = exit == Exit::Code(0);
         self.life
             .exited(slot, context.micros(now), succeeded, has_left);
+        if no_memory {
+            let about = about_program(&self.settings.program.name, Some(pid));
+            tell!(
+                error,
+                about,
+                "the kernel killed the program because memory ran out"
+            );
+        }
         self.tell_exit(pid, exit, told, lived);
         if told == Told::Requested {
             return;
@@ -341,6 +355,7 @@ impl Managed {
         self.last_end = Some(LastEnd {
             at: now,
             how: match told {
+                _ if no_memory => format!("{exit}, because memory ran out"),
                 Told::TooLong => format!("{exit}, because of max_runtime"),
                 _ => exit.to_string(),
             },

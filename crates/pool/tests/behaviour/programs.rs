@@ -392,3 +392,185 @@ fn in_a_week_without_troubles_each_time_has_its_run() {
         );
     }
 }
+
+/// A process of the next simulation.
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    slot: usize,
+    /// When it ends by itself, and how long it takes to end when it is told to; seconds.
+    ends: i64,
+    obeys: i64,
+    /// Its main process has ended.
+    has_left: bool,
+    told: bool,
+}
+
+/// A program that always runs, with deaths, failed starts, deployments, changes of the number, and processes that leave something
+/// behind.
+struct Always {
+    random: Random,
+    rules: ProgramRules,
+    program: Program,
+    processes: Vec<Process>,
+    /// The largest number of instances so far.
+    most: usize,
+    /// Since when nothing has happened that ends a process.
+    calm_since: i64,
+}
+
+fn random_rules(random: &mut Random) -> ProgramRules {
+    ProgramRules {
+        instances: 1 + random.below(4) as usize,
+        starts: match random.below(4) {
+            0 => Starts::OnFailure,
+            _ => Starts::Always,
+        },
+        max_runtime: match random.below(3) {
+            0 => Micros::from_secs(100 + random.below(600)),
+            _ => Micros::MAX,
+        },
+        stop_timeout: Micros::from_secs(1 + random.below(30)),
+    }
+}
+
+impl Always {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let rules = random_rules(&mut random);
+        Self {
+            random,
+            rules,
+            program: Program::new(rules, &[]),
+            processes: Vec::new(),
+            most: rules.instances,
+            calm_since: 0,
+        }
+    }
+
+    /// A deployment, or other settings.
+    fn change(&mut self, real: i64) {
+        if self.random.below(900) == 0 {
+            (self.rules, self.calm_since) = (random_rules(&mut self.random), real);
+            self.program.renew(self.rules, micros(real));
+            self.most = self.most.max(self.rules.instances);
+        }
+        if self.random.below(1_200) == 0 {
+            self.calm_since = real;
+            self.program.replace(micros(real));
+        }
+    }
+
+    /// Processes end.
+    fn end(&mut self, real: i64) {
+        for one in std::mem::take(&mut self.processes) {
+            if one.ends > real {
+                self.processes.push(one);
+                continue;
+            }
+            if one.has_left {
+                self.program.gone(one.slot);
+                continue;
+            }
+            self.calm_since = real;
+            let (succeeded, has_left) = (self.random.chance(500), self.random.chance(100));
+            (self.program).exited(one.slot, micros(real), succeeded, has_left);
+            if has_left {
+                let ends = real + self.random.below(60) as i64;
+                self.processes.push(Process {
+                    has_left,
+                    ends,
+                    ..one
+                });
+            }
+        }
+    }
+
+    fn obey(&mut self, real: i64) {
+        for order in self.program.tick(micros(real)) {
+            let of = |slot: usize| move |one: &&mut Process| one.slot == slot;
+            match order {
+                ProgramOrder::Start(slot) => self.start(slot, real),
+                ProgramOrder::End { slot, .. } => {
+                    let one = self.processes.iter_mut().find(of(slot)).expect("a process");
+                    assert!(!one.told && !one.has_left, "{one:?}");
+                    (one.told, one.ends) = (true, one.ends.min(real + one.obeys));
+                }
+                ProgramOrder::Kill(slot) => {
+                    let one = self.processes.iter_mut().find(of(slot)).expect("a process");
+                    assert!(one.told || one.has_left, "{one:?} was not told");
+                    one.ends = real;
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, slot: usize, real: i64) {
+        let mut others = self.processes.iter();
+        assert!(others.all(|one| one.slot != slot), "two in slot {slot}");
+        assert!(
+            slot < self.rules.instances,
+            "slot {slot} of {:?}",
+            self.rules
+        );
+        if self.random.chance(50) {
+            self.calm_since = real;
+            return self.program.not_started(slot, micros(real));
+        }
+        self.program.started(slot, micros(real));
+        let lives = if self.random.chance(200) { 5 } else { 4_000 };
+        self.processes.push(Process {
+            slot,
+            ends: real + 1 + self.random.around(lives) as i64,
+            obeys: self.random.around(20) as i64,
+            has_left: false,
+            told: false,
+        });
+    }
+
+    fn check(&self, real: i64) {
+        assert!(self.processes.len() <= self.most, "{:?}", self.processes);
+        let running = self
+            .processes
+            .iter()
+            .filter(|one| !one.told && !one.has_left);
+        let always = self.rules.starts == Starts::Always && self.rules.max_runtime == Micros::MAX;
+        // After the longest pause and the longest time to end.
+        if real - self.calm_since > 120 && always {
+            assert_eq!(
+                running.count(),
+                self.rules.instances,
+                "at {real}: {:?}",
+                self.program
+            );
+        }
+    }
+}
+
+fn always(seed: u64) {
+    let mut world = Always::new(seed);
+    for real in 0..20_000 {
+        world.change(real);
+        world.end(real);
+        world.obey(real);
+        world.check(real);
+    }
+    // It stops: each process is told, or killed within its time.
+    world.program.stop(micros(20_000));
+    for real in 20_000..20_200 {
+        world.end(real);
+        world.obey(real);
+    }
+    let program = &world.program;
+    assert!(
+        program.is_gone() && program.next(micros(30_000)).is_none(),
+        "{program:?}"
+    );
+    assert!(world.processes.is_empty(), "{:?}", world.processes);
+}
+
+#[test]
+fn programs_that_always_run_are_there_unless_they_cannot_and_never_twice() {
+    for seed in seeds(40) {
+        always(seed);
+    }
+}
