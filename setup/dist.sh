@@ -40,7 +40,7 @@ echo "$needs" >"$stage/glibc"
 (
     cd "$target/dist"
     # The same files give the same archive.
-    tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git -C "$source" log -1 --format=%ct)" "$name" |
+    tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-$(git -C "$source" log -1 --format=%ct)}" "$name" |
         gzip --best --no-name >"$name.tar.gz"
     sha256sum "$name.tar.gz" >SHA256SUMS
 )

@@ -1,11 +1,14 @@
 #!/bin/sh
-# Builds PHP from Debian's source package, as small as the tests of weir-php allow: setup/php-source.sh FOLDER
+# Builds PHP from Debian's source package, as small as the tests of weir-php allow: setup/php-source.sh FOLDER [PREFIX]
 #
 # FOLDER/prefix gets php-fpm, php-cgi and php, as in PHP's own images: in a place of their own, linked with what they need, and
-# with names without a version. Nothing outside of FOLDER changes.
+# with names without a version. With PREFIX they are for that place in another system, and FOLDER/root/PREFIX gets them. Nothing
+# outside of FOLDER changes.
 set -eu
 
 folder=$(realpath -m "$1")
+prefix=${2:-$folder/prefix}
+root=${2:+$folder/root}
 [ ! -e "$folder/done" ] || exit 0
 mkdir -p "$folder/lists/partial" "$folder/cache"
 
@@ -51,10 +54,10 @@ mkdir source
 tar -xf "$package"_*.orig.tar.[gx]z -C source --strip-components 1
 cd source
 {
-    ./configure --prefix="$folder/prefix" --disable-all --disable-phpdbg --enable-fpm --enable-cgi --enable-opcache --enable-session \
+    ./configure --prefix="$prefix" --disable-all --disable-phpdbg --enable-fpm --enable-cgi --enable-opcache --enable-session \
         --enable-filter --enable-ctype=shared --enable-posix=shared --with-ffi=shared
     make -j "$(nproc)"
-    make install
+    make install INSTALL_ROOT="$root"
 } >"$folder/build.log" 2>&1 </dev/null || {
     tail -n 30 "$folder/build.log" >&2
     exit 1
