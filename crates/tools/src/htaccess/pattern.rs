@@ -170,8 +170,11 @@ impl Perl {
                 '[' => {
                     in_class = true;
                     let negated = behind.strip_prefix('^');
-                    out.text
-                        .push_str(if negated.is_some() { "[^" } else { "[" });
+                    out.text.push_str(match negated {
+                        Some(_) if in_name => "[^/",
+                        Some(_) => "[^",
+                        None => "[",
+                    });
                     taken += usize::from(negated.is_some());
                     // As the first character, this one is itself.
                     if negated.unwrap_or(behind).starts_with(']') {

@@ -288,6 +288,12 @@ fn look_around_is_replaced_by_what_denies_as_much() {
         .map(|left| left.line)
         .collect();
     assert_eq!(widened, [2, 4]);
+    // A name has no slash, and a folder's URL has no name.
+    let without_dot = [(
+        "/",
+        "<FilesMatch \"^[^.]+$\">\nDeny from all\n</FilesMatch>",
+    )];
+    assert!(denied(&without_dot, "/a.b/README") && !denied(&without_dot, "/a/"));
     // A class with brackets and signs that are operators elsewhere.
     assert!(denied(
         &[(
