@@ -288,6 +288,34 @@ fn look_around_is_replaced_by_what_denies_as_much() {
         .map(|left| left.line)
         .collect();
     assert_eq!(widened, [2, 4]);
+    let kinds = [(
+        "/",
+        "<FilesMatch \"^\\.|^(?!oidc)[^.]+$|\\.(?!css|gif|php|txt)[^.]*$\">\nRequire all denied\n</FilesMatch>",
+    )];
+    for path in ["/x", "/README", "/a.yml", "/a.cs", "/a.", "/a/.x.php", "/i"] {
+        assert!(denied(&kinds, path), "{path}");
+    }
+    for path in ["/", "/a/", "/oidc", "/a.css", "/index.php", "/a.b.txt"] {
+        assert!(!denied(&kinds, path), "{path}");
+    }
+    let but_index = [(
+        "/",
+        "<FilesMatch \"^(?!index\\.php$|api).*\">\nDeny from all\n</FilesMatch>",
+    )];
+    for (path, is_denied) in [
+        ("/index.php", false),
+        ("/index.php5", true),
+        ("/apix", false),
+        ("/a", true),
+    ] {
+        assert_eq!(denied(&but_index, path), is_denied, "{path}");
+    }
+    let section = [(
+        "/",
+        "<If \"%{REQUEST_URI} =~ m#(?i:/readme(?:\\.md)?|\\.ya?ml)$#\">\nRequire all denied\n</If>",
+    )];
+    assert!(denied(&section, "/a/Readme.md") && denied(&section, "/x.yml"));
+    assert!(!denied(&section, "/x.ymlx"));
     // A name has no slash, and a folder's URL has no name.
     let without_dot = [(
         "/",
