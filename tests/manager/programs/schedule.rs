@@ -130,6 +130,33 @@ fn a_time_that_the_clock_jumps_over_is_made_up_once_and_none_is_repeated() {
 }
 
 #[test]
+fn summer_time_neither_drops_a_time_of_the_day_nor_repeats_one() {
+    let keys = "schedule = \"30 2 * * *\"\ntimezone = \"Europe/Berlin\"";
+    // 29 March 2026, 1:59:57: three o'clock comes next, and there is no half past two.
+    let spring = 1_774_745_997;
+    let (clock, site) = Clock::of(scheduled(keys), spring);
+    let weir = site.start();
+    assert_eq!(program(&weir)["next"], spring + 3);
+    noted(&weir, "run", 1);
+    shows(&weir, "state", "waiting");
+    drop(weir);
+    // 25 October 2026, 2:29:57 in summer time. An hour later it is half past two again.
+    let autumn = 1_792_888_197;
+    fs::remove_dir_all(site.path("state")).unwrap();
+    fs::create_dir(site.path("state")).unwrap();
+    clock.set(autumn);
+    let weir = site.start();
+    noted(&weir, "run", 2);
+    shows(&weir, "state", "waiting");
+    clock.set_for(&weir, autumn + HOUR);
+    clock.set_for(&weir, autumn + HOUR + 10);
+    clock.set_for(&weir, autumn + HOUR + 120);
+    shows(&weir, "started", 1);
+    // Tomorrow, in winter time.
+    assert_eq!(program(&weir)["next"], autumn + 3 + 25 * HOUR);
+}
+
+#[test]
 fn a_weir_that_was_killed_makes_up_what_it_missed_and_repeats_nothing() {
     let (clock, site) = Clock::of(scheduled("schedule = \"5 10,12 * * *\""), BEGIN);
     let mut weir = site.start();

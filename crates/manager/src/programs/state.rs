@@ -149,3 +149,66 @@ fn name(configuration: &Path) -> String {
     });
     format!("programs-{hash:016x}.json")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last(minute: i64) -> Last {
+        let text = format!(r#"{{ "schedule": "@daily", "zone": null, "minute": {minute} }}"#);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn opened(configuration: &Path, folder: &Path) -> StateFile {
+        let mut file = StateFile::of(Some(configuration));
+        file.move_to(Some(folder), true);
+        file
+    }
+
+    #[test]
+    fn what_one_weir_notes_the_next_one_with_its_configuration_knows() {
+        let folder = tempfile::tempdir().unwrap();
+        // The last folder is made.
+        let state = folder.path().join("state");
+        let [ours, others] = ["a.toml", "b.toml"].map(|name| folder.path().join(name));
+        let mut file = opened(&ours, &state);
+        assert_eq!(file.last("queue"), None);
+        for minute in [5, 7] {
+            file.write([("queue".to_owned(), last(minute))].into_iter());
+        }
+        assert_eq!(opened(&ours, &state).last("queue"), Some(last(7)));
+        assert_eq!(opened(&others, &state).last("queue"), None);
+        assert!(!file.is_failing());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_keeps_its_content_and_is_written_again_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let configuration = folder.path().join("a.toml");
+        let mut file = opened(&configuration, folder.path());
+        file.write([("queue".to_owned(), last(5))].into_iter());
+        // Nothing can be made in its place, as on a full disk.
+        let next = folder
+            .path()
+            .join(name(&configuration))
+            .with_extension("new");
+        fs::create_dir(&next).unwrap();
+        file.write([("queue".to_owned(), last(6))].into_iter());
+        assert!(file.is_failing());
+        assert_eq!(
+            opened(&configuration, folder.path()).last("queue"),
+            Some(last(5))
+        );
+        fs::remove_dir(next).unwrap();
+        file.write([("queue".to_owned(), last(7))].into_iter());
+        assert!(!file.is_failing());
+    }
+
+    #[test]
+    fn a_file_that_is_broken_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let configuration = folder.path().join("a.toml");
+        fs::write(folder.path().join(name(&configuration)), "{ \"programs\": ").unwrap();
+        assert_eq!(opened(&configuration, folder.path()).last("queue"), None);
+    }
+}

@@ -62,9 +62,15 @@ impl Zone {
         let offset = |minute: i64| self.local(minute) - minute;
         let first = local - offset(now);
         let second = local - offset(first);
-        match self.local(second) == local && second > now {
-            true => second,
-            false => first.max(second).max(now + 1),
+        let exact = [first, second].map(|minute| self.local(minute) == local && minute > now);
+        match exact {
+            [true, _] => first,
+            [_, true] => second,
+            // Between them the clock jumps.
+            _ => (first.min(second)..=first.max(second))
+                .find(|minute| self.local(*minute) >= local)
+                .unwrap_or(first)
+                .max(now + 1),
         }
     }
 }
@@ -194,7 +200,7 @@ mod tests {
         // Half past two on the day that has none: the clock shows three then.
         let gap = minute("2026-03-29T02:30:00Z");
         let before = minute("2026-03-28T22:00:00Z");
-        assert_eq!(zone.global(gap, before), minute("2026-03-29T01:30:00Z"));
+        assert_eq!(zone.global(gap, before), minute("2026-03-29T01:00:00Z"));
         // Noon on the day after.
         let noon = minute("2026-03-30T12:00:00Z");
         assert_eq!(zone.global(noon, before), minute("2026-03-30T10:00:00Z"));
