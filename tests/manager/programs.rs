@@ -87,6 +87,10 @@ fn a_program_has_its_user_folder_and_environment_and_what_it_prints_is_logged() 
         );
     }
     assert!(weir.log_line("said: oops").contains("warning"));
+    wait_until("its memory is measured", || {
+        let memory = weir.status()["programs"][0]["memory"].as_u64();
+        memory.is_some_and(|bytes| (10_000..1 << 30).contains(&bytes))
+    });
 }
 
 /// The home of a user, as the machine knows it.

@@ -154,7 +154,7 @@ fields! {
     CertificateOrders { list, demand }
     ProgramReports { list, forgets }
     ProgramReport {
-        name, pool, schedule, instances, processes, elsewhere, next, last_start, last_end, failures, again_in, started, not_started,
+        name, pool, schedule, instances, processes, memory, elsewhere, next, last_start, last_end, failures, again_in, started, not_started,
         succeeded, failed, too_long, killed, skipped, made_up,
     }
     ProgramProcess { pid, time, ends }

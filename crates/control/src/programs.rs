@@ -25,6 +25,8 @@ pub struct ProgramReport {
     pub instances: u32,
     /// Its processes, also those that are ending.
     pub processes: Vec<ProgramProcess>,
+    /// What these use, without those that they have started: memory in bytes, measured on some of them. 0: not known.
+    pub memory: u64,
     /// Processes that an earlier weir still ends.
     pub elsewhere: u32,
     /// The time of the next run (seconds since 1970); 0: it has no schedule.
@@ -84,6 +86,7 @@ impl ProgramReports {
             let name = program.name.as_str();
             let running = program.processes.iter().filter(|process| !process.ends);
             page.put(Metric::ProgramProcesses, &[name], running.count() as f64);
+            page.put(Metric::ProgramMemory, &[name], program.memory as f64);
             page.put(Metric::ProgramStarts, &[name], program.started as f64);
             for (result, count) in [
                 ("success", program.succeeded),
@@ -147,6 +150,7 @@ impl ProgramReport {
             "schedule": has_schedule.then_some(&self.schedule),
             "instances": self.instances,
             "processes": self.processes.iter().map(process).collect::<Vec<_>>(),
+            "memory": (self.memory > 0).then_some(self.memory),
             "of_earlier_weir": self.elsewhere,
             "next": (self.next > 0).then_some(self.next),
             "next_in": (self.next > 0).then(|| self.next.saturating_sub(now)),

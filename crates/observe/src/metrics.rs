@@ -426,6 +426,9 @@ rows! {
         ProgramProcesses Gauge "weir_program_processes" ["program"]
             "Running processes of a program, without those that are ending."
             "`instances`"
+        ProgramMemory Gauge "weir_program_memory_bytes" ["program"]
+            "Memory of a program's processes, with shared memory counted once, without the processes that they have started."
+            "`memory_limit` of PHP"
         ProgramStarts Counter "weir_program_starts_total" ["program"]
             "Processes of a program that were started."
             ""

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Sheet, list, span, text};
+use super::{Sheet, list, size, span, text};
 
 pub(super) fn put(out: &mut Sheet, programs: &[Value]) {
     if !programs.is_empty() {
@@ -22,6 +22,9 @@ pub(super) fn put(out: &mut Sheet, programs: &[Value]) {
                 format!(" ({} processes: {})", many.len(), pids.join(", "))
             }
         };
+        if program["memory"].is_u64() {
+            line += &format!(", {}", size(&program["memory"]));
+        }
         if program["schedule"].is_string() {
             let (schedule, next) = (text(&program["schedule"]), span(&program["next_in"]));
             line += &format!("; {schedule}, next in {next}");
@@ -53,13 +56,13 @@ mod tests {
     #[test]
     fn each_program_has_its_line() {
         let shown = status(&json!({ "programs": [
-            { "name": "queue", "state": "running", "processes": [{ "pid": 7, "time": 60.0 }], "started": 3, "failed": 0 },
+            { "name": "queue", "state": "running", "processes": [{ "pid": 7, "time": 60.0 }], "memory": 31457280, "started": 3, "failed": 0 },
             { "name": "cron", "state": "waiting", "schedule": "*/5 * * * *", "next_in": 100, "started": 2, "failed": 1,
               "skipped": 4, "processes": [], "last_end": { "how": "exit code 1", "failure": true, "ago": 200.0 } },
         ] }));
         let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         for line in [
-            "program queue: running for 60.0 s (process 7); 3 started",
+            "program queue: running for 60.0 s (process 7), 30.0 MiB; 3 started",
             "program cron: waiting; */5 * * * *, next in 100.0 s; 2 started, 1 failed, 4 skipped",
         ] {
             assert!(shown.contains(line), "{shown}");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use weir_control::{ProgramEnd, ProgramProcess, ProgramReport, ProgramReports, ToGateway};
 use weir_pool::SlotState;
-use weir_sys::memory;
+use weir_sys::memory::file;
 
 use super::{
     Context, Programs,
@@ -12,6 +12,7 @@ use super::{
     process::Told,
     times::WallClock,
 };
+use crate::workers::memory;
 
 impl Programs {
     /// The state of all programs, for the admin interface. `None`: there are none.
@@ -26,12 +27,19 @@ impl Programs {
                 .collect(),
             forgets: self.state.is_failing(),
         };
-        let file = memory::file(c"programs", &reports.encode()).ok()?;
+        let file = file(c"programs", &reports.encode()).ok()?;
         Some(ToGateway::Programs(file))
     }
 }
 
 impl Managed {
+    /// Memory of all processes, estimated from some.
+    fn memory(&self) -> u64 {
+        let alive = || self.processes.iter().filter(|process| !process.has_left);
+        let mean = memory::cost(alive().map(|process| process.pid));
+        mean.unwrap_or(0) * alive().count() as u64
+    }
+
     fn report(&self, context: &Context, clock: &WallClock, now: Instant) -> ProgramReport {
         let micros = context.micros(now);
         let settings = &self.settings.program;
@@ -63,6 +71,7 @@ impl Managed {
                     ends: process.has_left || process.told != Told::No,
                 })
                 .collect(),
+            memory: self.memory(),
             elsewhere,
             next: next.map_or(0, seconds),
             last_start: last_start.map_or(0, |since| since.unwrap_or_default().as_secs()),
