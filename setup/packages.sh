@@ -118,8 +118,9 @@ installs_and_serves() {
     page www-datafpm-fcgi
     # The unit hides /home, and weir says so.
     inside cp /saved /etc/weir/weir.toml
-    inside mkdir --parents /home/site
-    inside sed -i 's|root = .*|root = "/home/site"|' /etc/weir/weir.toml
+    hidden=/home
+    inside mkdir --parents "$hidden/site"
+    inside sed -i "s|root = .*|root = \"$hidden/site\"|" /etc/weir/weir.toml
     said=$(inside sh -c 'systemctl restart weir; journalctl --unit weir --output cat --no-pager --lines 10')
     echo "$said" | grep --quiet ProtectHome=no || die "the folder is missing without a reason: $said"
     inside systemctl stop weir
@@ -229,7 +230,7 @@ installs_the_archive() {
     inside sh -c 'echo "<?php echo PHP_SAPI;" >/var/www/html/index.php'
     inside systemctl enable --now weir
     page fpm-fcgi
-    inside sh -c 'systemctl disable --now weir; /root/weir-*/install.sh --remove'
+    inside sh -c 'systemctl disable --now weir; "$HOME"/weir-*/install.sh --remove'
     ! inside test -e /usr/local/bin/weir || die "the archive's program is still there"
 }
 
