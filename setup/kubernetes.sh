@@ -278,9 +278,9 @@ run_layout() {
 
 # start_pod NAMESPACE CONFIGMAP SED: as $pod.
 start_pod() {
-    install -d -o 10001 -g 10001 /run/weir
+    install -d -o 33 -g 33 /run/weir
     kubectl -n "$1" get configmap "$2" -o 'jsonpath={.data.weir\.toml}' | sed "$3" >/srv/weir.toml
-    setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all \
+    setpriv --reuid 33 --regid 33 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all \
         /srv/bin/weir serve -c /srv/weir.toml >"$work/$1-$2.log" 2>&1 &
     pod=$!
     log=$work/$1-$2.log
@@ -293,7 +293,7 @@ expect_page() {
 }
 
 is_page() {
-    curl --silent --max-time 5 http://127.0.0.1:8080/any/path | grep --quiet --line-regexp "PHP of user 10001"
+    curl --silent --max-time 5 http://127.0.0.1:8080/any/path | grep --quiet --line-regexp "PHP of user 33"
 }
 
 is_not_ready() {

@@ -34,6 +34,8 @@ shutdown_timeout = "{{ .Values.shutdown.timeout }}s"
 runtime = "php"
 pm = "static"
 max_children = {{ .Values.workers }}
+clear_env = false
+php_value = { "session.save_path" = "/tmp" }
 {{- end }}
 
 {{- define "weir.config.gateway" -}}
