@@ -39,7 +39,7 @@ make_base() {
     mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(REPO_URI)' 'Created-By: Packages' |
         sed -n 's/^Debian [^ -]* //p' | head -n 1)
     mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,curl,procps,iproute2 \
-        --customize-hook='chroot "$1" apt-get install --quiet --quiet --yes --download-only php-fpm ca-certificates logrotate nginx wordpress mariadb-server php-mysql php-dev gcc libc6-dev' \
+        --customize-hook='chroot "$1" apt-get install --quiet --quiet --yes --download-only --option APT::Install-Recommends=true php-fpm ca-certificates logrotate nginx wordpress mariadb-server php-mysql php-dev gcc libc6-dev' \
         --skip=cleanup/apt,cleanup/reproducible "$suite" "$base" "deb $mirror $suite main"
     # Debian's own keeps packages from being downloaded in containers.
     rm -f "$base/etc/apt/apt.conf.d/docker-clean"
