@@ -45,7 +45,7 @@ install() {
 
   weir is installed: $prefix/bin/weir
   try it                 weir serve FOLDER
-  a configuration        sudo weir init /srv/shop --domain shop.example -o /etc/weir/weir.toml
+  a configuration        sudo weir init /srv/shop --domain shop.example
   as a service           sudo systemd-sysusers && sudo systemctl daemon-reload && sudo systemctl enable --now weir
   remove it              $here/install.sh --remove $prefix
 SAY

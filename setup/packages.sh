@@ -201,7 +201,7 @@ serves_wordpress_over_https() {
     inside mariadb --execute "CREATE DATABASE wp; GRANT ALL ON wp.* TO wp@localhost IDENTIFIED BY 'wp'"
     started=$(date +%s)
     apt install /weir.deb
-    inside weir init /var/www/wordpress --domain shop.test --output /etc/weir/weir.toml
+    inside weir init /var/www/wordpress --domain shop.test
     inside systemctl reload weir
     page "WordPress" https://shop.test/wp-admin/install.php
     took=$(($(date +%s) - started))
