@@ -136,7 +136,7 @@ END
         --dpkgopt='path-exclude=/usr/share/lintian/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
         --customize-hook="upload $work/docker-clean /etc/apt/apt.conf.d/docker-clean" \
         --customize-hook='echo force-unsafe-io >"$1/etc/dpkg/dpkg.cfg.d/docker-apt-speedup"' \
-        --customize-hook='rm -f "$1"/var/cache/debconf/*-old "$1"/var/lib/dpkg/*-old' \
+        --customize-hook='rm -f "$1"/var/cache/apt/*.bin "$1"/var/cache/debconf/*-old "$1"/var/lib/dpkg/*-old' \
         "$1" "$tar" "deb $mirror $1 main"
     chmod 644 "$tar"
     as_user podman import --quiet "$tar" "docker.io/library/debian:$1-slim"
@@ -281,7 +281,7 @@ is_replaced_under_load() {
     kill -0 "$load" 2>/dev/null || die "the load ended before the last container was replaced"
     wait "$load" || die "requests failed: $(cat "$work/load" "$work/haproxy.log")"
     grep -iE 'transactions|availability' "$work/load"
-    as_user podman rm --all --force --volumes >/dev/null
+    as_user podman rm --all --force --volumes >"$work/podman" 2>&1
 }
 
 start_replica() {
@@ -370,7 +370,8 @@ stop() {
 expect_end() {
     ended=$(as_user timeout 60 podman wait "$1") || die "weir does not end"
     [ "$ended" -eq 0 ] || die "weir ended with $ended"
-    as_user podman rm --volumes "$1" >/dev/null
+    # It says that there is no systemd, which would run the health checks.
+    as_user podman rm --volumes "$1" >"$work/podman" 2>&1 || die "podman does not remove $1: $(cat "$work/podman")"
 }
 
 die() {
