@@ -198,11 +198,16 @@ serves_wordpress_over_https() {
     inside sh -c "printf '<?php\ndefine(\"DB_NAME\", \"wp\"); define(\"DB_USER\", \"wp\"); define(\"DB_PASSWORD\", \"wp\"); define(\"DB_HOST\", \"localhost\");
         \$table_prefix = \"wp_\"; define(\"ABSPATH\", __DIR__ . \"/\"); require ABSPATH . \"wp-settings.php\";' >/var/www/wordpress/wp-config.php"
     inside chown --recursive www-data: /var/www/wordpress
+    # Debian's WordPress brings Apache.
+    inside systemctl disable --now apache2
     inside mariadb --execute "CREATE DATABASE wp; GRANT ALL ON wp.* TO wp@localhost IDENTIFIED BY 'wp'"
     started=$(date +%s)
     apt install /weir.deb
     inside weir init /var/www/wordpress --domain shop.test
-    inside systemctl reload weir
+    inside systemctl reload weir || {
+        inside journalctl --unit weir --output cat --no-pager --lines 30 >&2
+        die "weir does not take the configuration that weir init wrote"
+    }
     page "WordPress" https://shop.test/wp-admin/install.php
     took=$(($(date +%s) - started))
     echo "=== $suite: from the package to the first page over HTTPS: $took s"
