@@ -78,15 +78,17 @@ struct variable {
 	const char *name;
 	const void *address;
 	size_t size;
-	/* How many bytes more or fewer it may have here. */
-	size_t tolerance;
+	/* How many bytes more, and how many fewer, it may have in the PHP of this process. */
+	size_t more, fewer;
 };
-#define EXACT(name) {#name, &(name), sizeof(name), 0}
+#define EXACT(name) {#name, &(name), sizeof(name), 0, 0}
 /*
  * Patch versions of PHP add fields to these, at the end only: extensions are not compiled again for a patch version. 8.2.36 of
  * Debian added 24 bytes to executor_globals. weir-php uses no such new field, and never the size of one of these.
  */
-#define MAY_GROW(name) {#name, &(name), sizeof(name), 256}
+#define MAY_GROW(name) {#name, &(name), sizeof(name), 256, 256}
+/* The same, but with -pthread (_REENTRANT) PHP's headers add fields in the middle, so the object must not have more. */
+#define MAY_ONLY_GROW(name) {#name, &(name), sizeof(name), 256, 0}
 
 /* Returns the size that the loader knows; 0: none. */
 static size_t size_of(const void *address)
@@ -106,7 +108,7 @@ static bool sizes_fit(char *error, size_t size)
 		MAY_GROW(compiler_globals),
 		MAY_GROW(core_globals),
 		MAY_GROW(sapi_globals),
-		MAY_GROW(basic_globals),
+		MAY_ONLY_GROW(basic_globals),
 		MAY_GROW(ps_globals),
 		EXACT(sapi_module),
 		EXACT(module_registry),
@@ -116,8 +118,8 @@ static bool sizes_fit(char *error, size_t size)
 	for (size_t at = 0; at < sizeof variables / sizeof *variables; at++) {
 		const struct variable *variable = &variables[at];
 		size_t there = size_of(variable->address);
-		size_t difference = there > variable->size ? there - variable->size : variable->size - there;
-		if (there && difference > variable->tolerance) {
+		size_t wanted = variable->size;
+		if (there && (there > wanted + variable->more || there + variable->fewer < wanted)) {
 			snprintf(error, size,
 				 "%s was compiled for another PHP than this one: %s has %zu bytes here, but %zu are expected; build it "
 				 "with the headers of this PHP (make php)",

@@ -606,7 +606,15 @@ fn a_pool_of_php_cgi_and_one_for_a_run() {
     assert_eq!(command.workers.max_children, 3);
     assert_eq!(command.workers.user, config.server.user);
     assert_eq!(command.argv, ["/usr/bin/php-cgi"]);
-    assert!(denies(&config.sites[0], "/weir.toml~"));
+    let route = config.sites[0]
+        .routes
+        .iter()
+        .find(|route| matches(route, "/weir.toml~"));
+    let action = route.and_then(|route| route.action.as_ref());
+    assert!(
+        matches!(action, Some(Action::Reply { status: 404, .. })),
+        "{action:?}"
+    );
 
     wanted.php = Some(Php {
         runtime: Runtime::Own,

@@ -320,10 +320,10 @@ fn routes(wanted: &Wanted<'_>, site: &str, of_files: Vec<Rule>, page: &mut Page)
     let looked = wanted.looked;
     let mut denied: Vec<(String, String)> = Vec::new();
     if wanted.is_inside {
-        denied.push((
-            "/weir.toml*".into(),
-            "this file, and copies that editors make".into(),
-        ));
+        let why = "this file, and copies that editors make: nobody learns whether they are there";
+        let reply = "{ status = 404 }".to_owned();
+        let keys = [("reply".to_owned(), reply, String::new())];
+        page.route(site, "/weir.toml*", why, &keys);
     }
     for found in &looked.applications {
         let rows = found.application.denied.iter();
