@@ -20,6 +20,8 @@ world=/mnt
 # podman's default limits may be higher than this machine allows.
 options="--runtime runc --cgroup-manager cgroupfs --ulimit nofile=4096:4096 --ulimit nproc=4096:4096"
 
+. "$source/setup/roots.sh"
+
 main() {
     [ "$(id -u)" -eq 0 ] || die "base images take root; run this as root"
     mkdir -p "$1/container"
@@ -121,8 +123,7 @@ END
 }
 
 make_debian() {
-    mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(REPO_URI)' 'Created-By: Packages' |
-        sed -n 's/^Debian [^ -]* //p' | head -n 1)
+    mirror=$(mirror)
     tar=$world/home/base.tar
     # Debian's images have no manuals and no translations. They keep no packages, no cache of them and no older files of dpkg, and do not wait
     # for the disk.

@@ -12,6 +12,8 @@ target=$(realpath "$1") suite=${2:-}
 root=$target/deb-$suite
 cd "$source"
 
+. "$source/setup/roots.sh"
+
 main() {
     # Before dh, whose flags for compilers would have everything compiled again.
     make --no-print-directory CARGO_TARGET_DIR="$target" build
@@ -21,7 +23,8 @@ main() {
     else
         [ "$(id -u)" -eq 0 ] || die "a package for another release takes root; run this as root"
         [ -e "$root/installed" ] || install
-        build_in_root
+        # cargo has built the program already.
+        in_root "$root" "$source" "$target" CARGO=true PACKAGES="$target/deb" debian/rules binary
     fi
     clean
     file=$(find "$target/deb" -name 'weir_*.deb' -printf '%T@ %p\n' | sort -n | sed -n '$s/^[^ ]* //p')
@@ -40,32 +43,10 @@ package() {
     CARGO=true CARGO_TARGET_DIR=$target PACKAGES=$target/deb debian/rules binary
 }
 
-build_in_root() {
-    # The mounts end with the last process of the command.
-    unshare --mount --propagation private sh -c '
-        root=$1 source=$2 target=$3
-        # This comes first: the source may be below /tmp.
-        mount -t tmpfs tmpfs "$root/tmp"
-        mkdir -p "$root$source" "$root$target" "$root/php"
-        mount --bind "$source" "$root$source"
-        mount --bind "$target" "$root$target"
-        # Objects for other versions of PHP are elsewhere.
-        mkdir -p "$target/php"
-        mount --bind "$root/php" "$root$target/php"
-        mount --bind /dev "$root/dev"
-        mount -t proc proc "$root/proc"
-        # cargo: the program is there.
-        exec chroot "$root" env -i -C "$source" PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root CARGO=true \
-            CARGO_TARGET_DIR="$target" PACKAGES="$target/deb" debian/rules binary
-    ' sh "$root" "$source" "$target"
-}
-
 install() {
     echo "setup: installing Debian $suite with its PHP"
     rm -rf "$root"
-    # The mirror from which this system has its packages.
-    mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(REPO_URI)' 'Created-By: Packages' |
-        sed -n 's/^Debian [^ -]* //p' | head -n 1)
+    mirror=$(mirror)
     mmdebstrap --quiet --variant=minbase --include=debhelper,gcc,libc6-dev,make,php-dev,systemd "$suite" "$root" "deb $mirror $suite main"
     touch "$root/installed"
 }

@@ -14,6 +14,8 @@ root=$target/$suite
 source=$(realpath "$(dirname "$0")/..")
 cargo=${CARGO:-cargo}
 
+. "$source/setup/roots.sh"
+
 main() {
     [ "$(id -u)" -eq 0 ] || {
         echo "setup: another Debian takes root; run this as root" >&2
@@ -33,31 +35,14 @@ run() {
     filter=${2:-}
     program=$("$cargo" test --locked --package weir --test "$1" --no-run --message-format=short 2>&1 |
         sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
-    # The mounts end with the last process of the command.
-    unshare --mount --propagation private sh -c '
-        root=$1 source=$2 target=$3 program=$4 filter=$5
-        # This comes first: the source may be below /tmp.
-        mount -t tmpfs tmpfs "$root/tmp"
-        mkdir -p "$root$source" "$root$target" "$root/php"
-        mount --bind "$source" "$root$source"
-        mount --bind "$target" "$root$target"
-        # Objects for other versions of PHP are elsewhere.
-        mkdir -p "$target/php"
-        mount --bind "$root/php" "$root$target/php"
-        mount --bind /dev "$root/dev"
-        mount -t proc proc "$root/proc"
-        cd "$source"
-        exec chroot "$root" env -i -C "$source" PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root CARGO_TARGET_DIR="$target" \
-            WEIR_TEST_HOST="${WEIR_TEST_HOST:-fpm}" "$program" --test-threads 2 $filter
-    ' sh "$root" "$source" "$target" "$(realpath "$program")" "$filter"
+    # shellcheck disable=SC2086
+    in_root "$root" "$source" "$target" WEIR_TEST_HOST="${WEIR_TEST_HOST:-fpm}" "$(realpath "$program")" --test-threads 2 $filter
 }
 
 install() {
     echo "setup: installing Debian $suite with PHP $php"
     rm -rf "$root"
-    # The mirror from which this system has its packages.
-    mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(REPO_URI)' 'Created-By: Packages' |
-        sed -n 's/^Debian [^ -]* //p' | head -n 1)
+    mirror=$(mirror)
     others=
     [ "$suite" != sid ] || others="deb $mirror experimental main"
     packages=gcc,make,libc6-dev,libjemalloc2,procps,libcap2-bin

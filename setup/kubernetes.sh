@@ -18,6 +18,8 @@ page='<?php echo "PHP of user ", posix_getuid(), PHP_EOL;'
 keda=github.com/kedacore/keda/v2@v2.18.1
 operator=github.com/prometheus-operator/prometheus-operator@v0.85.0
 
+. "$(dirname "$0")/roots.sh"
+
 main() {
     [ "$(id -u)" -eq 0 ] || die "network namespaces take root; run this as root"
     mkdir -p "$1/kubernetes"
@@ -187,8 +189,7 @@ refuses_mistakes() {
 make_base() {
     [ ! -e "$folder/php.tar" ] || return 0
     # shellcheck disable=SC2016
-    mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(REPO_URI)' 'Created-By: Packages' |
-        sed -n 's/^Debian [^ -]* //p' | head -n 1)
+    mirror=$(mirror)
     mmdebstrap --quiet --variant=minbase --include=php-fpm bookworm "$folder/php.part.tar" "deb $mirror bookworm main"
     mv "$folder/php.part.tar" "$folder/php.tar"
 }

@@ -11,6 +11,8 @@ target=$(realpath "$1") suite=$2
 base=$target/machine-$suite
 wanted=${3:-}
 
+. "$source/setup/roots.sh"
+
 main() {
     [ "$(id -u)" -eq 0 ] || die "a system takes root; run this as root"
     . /etc/os-release
@@ -36,8 +38,7 @@ main() {
 # A system with the packages that the parts need, most of them only downloaded.
 make_base() {
     rm -rf "$base"
-    mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(REPO_URI)' 'Created-By: Packages' |
-        sed -n 's/^Debian [^ -]* //p' | head -n 1)
+    mirror=$(mirror)
     mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,curl,procps,iproute2 \
         --customize-hook='chroot "$1" apt-get install --quiet --quiet --yes --download-only --option APT::Install-Recommends=true php-fpm ca-certificates logrotate nginx wordpress mariadb-server php-mysql php-dev gcc libc6-dev' \
         --skip=cleanup/apt,cleanup/reproducible "$suite" "$base" "deb $mirror $suite main"
