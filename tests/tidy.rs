@@ -83,7 +83,7 @@ fn dependencies_go_one_way() {
             "semantics",
             "sys",
         ],
-        &["tls"],
+        &["cache", "tls"],
         &["acme", "keeper", "machine", "net"],
         &["observe"],
         &["control", "http"],
