@@ -103,6 +103,10 @@ pub(crate) fn attacks() -> Vec<Attack> {
     ]
 }
 
+/// Whoever has to wait for a processor waits about as long as the kernel lets another thread run. A machine with two
+/// processors has no free one during an attack, whether weir is attacked or not.
+const SLICE: Duration = Duration::from_millis(1);
+
 /// How long each attack lasts.
 fn lasts() -> Duration {
     Duration::from_millis(scaled(300, 10_000))
@@ -209,10 +213,11 @@ fn attacks_slow_nobody_take_little_memory_and_run_no_script() {
             });
             let (mut alone, mut beside) = (Duration::ZERO, Duration::MAX);
             // Other work on the machine makes some rounds slow.
-            for _ in 0..3 {
+            let is_slow = |beside, alone| beside > alone * 2 + SLICE;
+            for _ in 0..5 {
                 alone = alone.max(others(&weir, attack, sink));
                 beside = beside.min(others(&weir, attack, weir.address()));
-                if beside <= alone * 2 {
+                if !is_slow(beside, alone) {
                     break;
                 }
             }
@@ -220,7 +225,7 @@ fn attacks_slow_nobody_take_little_memory_and_run_no_script() {
             eprintln!("{}: {beside:?}, without weir in it {alone:?}", attack.name);
             // A short round has too few requests for a 99th percentile.
             assert!(
-                !is_at_full_length() || beside <= alone * 2,
+                !is_at_full_length() || !is_slow(beside, alone),
                 "{}",
                 attack.name
             );

@@ -242,7 +242,8 @@ fn a_gateway_that_is_out_of_descriptors_serves_on_when_the_logs_are_reopened() {
     weir.signal(Signal::TERM);
     weir.log_line("stopping: running requests may finish");
     signal(gateway, Signal::CONT);
-    weir.log_line("cannot accept connections");
+    // Not "cannot accept connections": the warning about the limit at the start has these words.
+    weir.log_line("cannot accept connections on listen.web");
     // The gateway gets open files, for which it has no descriptors.
     weir.signal(Signal::USR1);
     weir.log_line("a message of the manager waits");
