@@ -264,10 +264,19 @@ pub fn judge<R: Fields, A: Fields>(
     answer: Answer<'_, A>,
     policy: &Policy<'_>,
 ) -> Result<Verdict, Reason> {
-    let said = Said::of(answer.fields, policy);
     request_allows(&request)?;
+    judge_answer(request.asker, answer, policy)
+}
+
+/// Whether a whole answer to GET may be stored.
+pub(crate) fn judge_answer<A: Fields>(
+    asker: Asker,
+    answer: Answer<'_, A>,
+    policy: &Policy<'_>,
+) -> Result<Verdict, Reason> {
+    let said = Said::of(answer.fields, policy);
     answer_allows(&answer, &said)?;
-    asker_allows(request.asker, &said, policy)?;
+    asker_allows(asker, &said, policy)?;
     let vary = Vary::of(answer.fields)?;
     let life = said.life(&answer, policy)?;
     Ok(Verdict { life, vary })
@@ -511,6 +520,15 @@ impl Life {
         match left > 0 {
             true => State::Fresh,
             false => self.stale_state(now, terms, true),
+        }
+    }
+
+    /// Whether it may be used because the origin fails, in whichever state it is otherwise.
+    #[must_use]
+    pub fn may_stand_in(&self, now: u64, terms: &Terms) -> bool {
+        match self.state(now, terms) {
+            State::Fresh | State::StaleWhileRevalidate | State::StaleIfError => true,
+            State::MustValidate | State::Withheld => false,
         }
     }
 

@@ -1,12 +1,15 @@
 //! Which fields of an answer are stored, what later answers change in them, and which stored answers a write outdates.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use http::Uri;
 use weir_semantics::fields::elements;
 
 use super::{
     directives::Directives,
     fields::{FieldList, Fields, FieldsMut, joined},
-    rules::Method,
+    rules::{Answer, Asker, Method, Policy, Verdict, judge_answer},
+    status::Reason,
 };
 
 /// Which fields of an answer are stored (RFC 9111 §3.1): those that are about the answer, not about the connection, this transfer or one client.
@@ -61,24 +64,44 @@ pub fn is_meant(stored: &impl Fields, not_modified: &impl Fields) -> bool {
     }
 }
 
-/// Updates a stored answer with the fields of a 304, or of the answer to a HEAD (RFC 9111 §3.2). Whether the result may be stored any longer is
-/// to be judged again.
-pub fn freshen(stored: &mut impl FieldsMut, with: &impl Fields) {
-    let storable = Storable::of(with);
-    let mut done: Vec<&[u8]> = Vec::new();
-    for (name, value) in with.all() {
-        let is_done = done.iter().any(|other| name.eq_ignore_ascii_case(other));
-        if is_done || !storable.has(name) || !is_updated(stored, name, value) {
-            continue;
-        }
-        done.push(name);
-        stored.retain(|own| !own.eq_ignore_ascii_case(name));
-        for (other, value) in with.all() {
-            if other.eq_ignore_ascii_case(name) {
-                stored.append(name, value);
-            }
-        }
+/// Updates the fields of a stored answer with those of a 304, or of the answer to a HEAD (RFC 9111 §3.2), and judges it again.
+///
+/// # Errors
+/// Why it may not be stored any longer. The client of this request may still get it, with the updated fields.
+pub fn freshen<S: FieldsMut, A: Fields>(
+    stored: &mut S,
+    status: u16,
+    with: Answer<'_, A>,
+    asker: Asker,
+    policy: &Policy<'_>,
+) -> Result<Verdict, Reason> {
+    merge(stored, with.fields);
+    if !with.fields.has("date") {
+        stored.set("date", http_date(with.answered).as_bytes());
     }
+    // Its age counts for the judgement, and is not stored.
+    stored.remove("age");
+    for age in with.fields.values("age") {
+        stored.append(b"age", age);
+    }
+    let answer = Answer {
+        status,
+        fields: &*stored,
+        asked: with.asked,
+        answered: with.answered,
+    };
+    let verdict = judge_answer(asker, answer, policy);
+    stored.remove("age");
+    verdict
+}
+
+/// A date as in `Date` (RFC 9110 §5.6.7), for an answer that has none. `at` is in milliseconds since 1970.
+#[must_use]
+pub fn http_date(at: u64) -> String {
+    // Later ones have five digits in the year.
+    const LAST: u64 = 253_402_300_799;
+    let seconds = Duration::from_secs((at / 1000).min(LAST));
+    httpdate::fmt_http_date(UNIX_EPOCH + seconds)
 }
 
 /// What the answer to a HEAD says about a stored answer to GET (RFC 9111 §4.3.5).
@@ -137,6 +160,25 @@ pub fn outdated<'f>(answer: &'f impl Fields, origin: &'f str) -> impl Iterator<I
         };
         is_here.then(|| path.to_owned())
     })
+}
+
+fn merge(stored: &mut impl FieldsMut, with: &impl Fields) {
+    let storable = Storable::of(with);
+    let mut done: Vec<&[u8]> = Vec::new();
+    for (name, value) in with.all() {
+        let is_done = done.iter().any(|other| name.eq_ignore_ascii_case(other));
+        if is_done || !storable.has(name) || !is_updated(stored, name, value) {
+            continue;
+        }
+        done.push(name);
+        stored.retain(|own| !own.eq_ignore_ascii_case(name));
+        let same = with
+            .all()
+            .filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        for (_, value) in same {
+            stored.append(name, value);
+        }
+    }
 }
 
 /// Whether a field of a 304 replaces those of the stored answer.
@@ -211,18 +253,47 @@ mod tests {
         let with = "X: new\r\nLink: <c>\r\nLink: <d>\r\nset-cookie: a\r\ncontent-length: 0\r\ncontent-encoding: br\r\nage: 1\r\n\
                     content-type: text/plain;charset=utf-8\r\nconnection: y\r\ny: 1\r\n";
         let mut stored = list(stored);
-        freshen(&mut stored, &Lines(with.as_bytes()));
+        merge(&mut stored, &Lines(with.as_bytes()));
         assert_eq!(
             text(&stored),
             "etag: \"1\"\r\ncontent-encoding: gzip\r\nX: new\r\nLink: <c>\r\nLink: <d>\r\nset-cookie: a\r\ncontent-type: text/plain;charset=utf-8\r\n"
         );
         // As PHP does.
         let mut stored = list("content-type: application/json\r\n");
-        freshen(
+        merge(
             &mut stored,
             &Lines(b"content-type: text/html; charset=UTF-8\r\n"),
         );
         assert_eq!(text(&stored), "content-type: application/json\r\n");
+    }
+
+    #[test]
+    fn what_a_304_makes_of_an_answer_is_judged_again() {
+        const NOW: u64 = 1_800_000_000_000;
+        let freshened = |with: &str| {
+            let mut stored = list(
+                "etag: \"1\"\r\ncache-control: max-age=60\r\ndate: Sun, 22 Nov 2026 10:00:00 GMT\r\n",
+            );
+            let with = Answer {
+                status: 304,
+                fields: &Lines(with.as_bytes()),
+                asked: NOW,
+                answered: NOW,
+            };
+            let policy = Policy::default();
+            let verdict = freshen(&mut stored, 200, with, Asker::Anybody, &policy);
+            (verdict.map(|verdict| verdict.life.ttl(NOW)), stored)
+        };
+        let (ttl, stored) = freshened("age: 20\r\n");
+        assert_eq!(ttl, Ok(40));
+        assert!(!stored.has("age") && stored.first("date") == Some(http_date(NOW).as_bytes()));
+        let date = format!("date: {}\r\ncache-control: max-age=5\r\n", http_date(NOW));
+        assert_eq!(freshened(&date).0, Ok(5));
+        assert_eq!(freshened("set-cookie: a=b\r\n").0, Err(Reason::SetCookie));
+        assert_eq!(
+            freshened("cache-control: private\r\n").0,
+            Err(Reason::Private)
+        );
     }
 
     #[test]
@@ -285,7 +356,7 @@ mod tests {
         #[test]
         fn any_fields_are_taken(stored in "[ -~\r\n]{0,60}", with in "[ -~\r\n]{0,60}") {
             let mut stored = list(&stored);
-            freshen(&mut stored, &Lines(with.as_bytes()));
+            merge(&mut stored, &Lines(with.as_bytes()));
             prop_assert!(FieldList::from_bytes(stored.as_bytes().to_vec()).is_ok());
         }
 
@@ -294,7 +365,7 @@ mod tests {
         fn nothing_of_the_connection_is_stored(name in "[a-c]", other in "[a-c]") {
             let lines = format!("Connection: {name}\r\n{name}: 1\r\n{other}: 2\r\nTE: x\r\n");
             let mut stored = list("d: 1\r\n");
-            freshen(&mut stored, &Lines(lines.as_bytes()));
+            merge(&mut stored, &Lines(lines.as_bytes()));
             prop_assert!(!stored.has(&name) && !stored.has("te") && !stored.has("connection"));
         }
     }

@@ -1,7 +1,7 @@
 //! Caches answers for equal requests (RFC 9111), in limited memory.
 //!
-//! [`stored`] decides what may be stored, for how long and for whom; [`question`] decides which requests the cache
-//! handles. The steps of a call:
+//! [`weir_cache`] decides what may be stored, for how long and for whom, and [`stored`] on which terms; [`question`]
+//! decides which requests the cache handles. The steps of a call:
 //!
 //! ```text
 //! look ─┬─ Hit      the answer
@@ -11,7 +11,6 @@
 //!
 //! One lock guards everything. It is held only while an answer is looked up, and never while waiting.
 
-mod directives;
 mod fill;
 mod flight;
 mod question;
@@ -25,9 +24,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body;
 use tokio::sync::watch;
+use weir_cache::{CacheStatus, Forward, Method, update};
 
 pub(super) use self::fill::Filling;
 use self::{
@@ -35,7 +35,7 @@ use self::{
     flight::{Failure, Journey, Leader, Stage},
     question::{Apart, Key, Question},
     store::Store,
-    stored::{CACHE_STATUS, Freshness, Head, Stored},
+    stored::{Freshness, Head, Stored},
 };
 pub(crate) use self::{flight::Following, question::CacheRequest};
 use super::{
@@ -99,8 +99,8 @@ struct Fetch {
     is_apart: bool,
     leader: Option<Leader>,
     journey: Journey,
-    /// Why no stored answer was used (RFC 9211 §2.2).
-    forward: &'static str,
+    /// Why no stored answer was used.
+    forward: Forward,
 }
 
 /// How to look for an answer.
@@ -157,8 +157,8 @@ impl Cache {
         let found = store.find(&question, now);
         let mut stored = found.stored;
         let mut forward = match found.has_variants {
-            true => "vary-miss",
-            false => "uri-miss",
+            true => Forward::VaryMiss,
+            false => Forward::UriMiss,
         };
         if let Some(kept) = &stored {
             match kept.worth(&question, now) {
@@ -176,15 +176,15 @@ impl Cache {
                         CacheUse::Stale,
                     );
                 }
-                Freshness::Stale if kept.ttl(now) > 0 => forward = "request",
-                Freshness::Stale => forward = "stale",
+                Freshness::Stale if kept.ttl(now) > 0 => forward = Forward::Request,
+                Freshness::Stale => forward = Forward::Stale,
                 Freshness::None => {
-                    forward = "miss";
+                    forward = Forward::Miss;
                     stored = None;
                 }
             }
         }
-        if question.only_if_cached() {
+        if question.wishes.only_if_cached {
             return Lookup::Hit(Box::new(nothing_kept()), CacheUse::Miss);
         }
         // An answer that is never fresh cannot be shared with other calls.
@@ -194,7 +194,9 @@ impl Cache {
             && stored.as_ref().is_none_or(|stored| stored.lives());
         let mut leader = None;
         if let (Manner::Usual { left } | Manner::AfterFailure { left }, true) = (manner, is_joint) {
-            let flight = store.flight(&question).filter(|_| !question.is_picky());
+            let flight = store
+                .flight(&question)
+                .filter(|_| !question.wishes.are_picky());
             if let Some(stage) = flight {
                 return Lookup::Follow(Following::new(self, question.clone(), stage, left));
             }
@@ -256,8 +258,12 @@ impl Cache {
                     let after = after.clone();
                     answer.headers_mut().insert(header::RETRY_AFTER, after);
                 }
-                let said = format!("fwd=uri-miss; fwd-status={}; collapsed", status.as_u16());
-                say(&mut answer, &said);
+                let status = CacheStatus {
+                    fwd_status: Some(status.as_u16()),
+                    collapsed: true,
+                    ..CacheStatus::forward(Forward::UriMiss)
+                };
+                say(&mut answer, status);
                 Lookup::Hit(Box::new(answer), CacheUse::Joined)
             }
         }
@@ -308,20 +314,20 @@ impl Asking {
     pub(crate) fn outcome(self, answer: Response<ResponseBody>, now: SystemTime) -> Answered {
         let (mut answer, forward) = match self.purpose {
             Purpose::Fetch(fetch) => return fetch.answered(&self.cache, answer, self.asked, now),
-            Purpose::Pass(Apart::Bypass) => (answer, "bypass"),
-            Purpose::Pass(Apart::Method) => (answer, "method"),
+            Purpose::Pass(Apart::Bypass) => (answer, Forward::Bypass),
+            Purpose::Pass(Apart::Method) => (answer, Forward::Method),
             Purpose::Write { origin, key } => {
-                if answer.status().is_success() || answer.status().is_redirection() {
+                if update::outdates(Method::Unsafe, answer.status().as_u16()) {
                     let mut store = self.cache.store();
                     store.forget(&key);
-                    for key in named(&origin, answer.headers()) {
-                        store.forget(&key);
+                    for path in update::outdated(answer.headers(), &origin) {
+                        store.forget(&Key::new(&origin, &path));
                     }
                 }
-                (answer, "method")
+                (answer, Forward::Method)
             }
         };
-        say(&mut answer, &format!("fwd={forward}"));
+        say(&mut answer, CacheStatus::forward(forward));
         Answered::Done(answer, CacheUse::None)
     }
 
@@ -368,7 +374,7 @@ impl Fetch {
                     let since = cache.store().sets_out(&self.question.key);
                     self.journey = Journey::new(cache, &self.question.key, since);
                     self.is_validating = false;
-                    self.forward = "miss";
+                    self.forward = Forward::Miss;
                     return Answered::Again(Asking {
                         cache: cache.clone(),
                         asked: now,
@@ -399,14 +405,19 @@ impl Fetch {
             asked,
             now,
         };
-        let said = format!("fwd={}; fwd-status={}", self.forward, status.as_u16());
+        let said = CacheStatus {
+            fwd_status: Some(status.as_u16()),
+            ..CacheStatus::forward(self.forward)
+        };
         let length = body.size_hint().exact();
         let is_short = length.is_none_or(|length| length <= cache.max_object);
-        let stored = Stored::judge(&self.question, head).filter(|_| is_short);
+        let stored = Stored::judge(&self.question, head)
+            .ok()
+            .filter(|_| is_short);
         let Some(stored) = stored else {
             let mut answer = Response::from_parts(parts, body);
             self.passes(cache, &answer, now);
-            say(&mut answer, &said);
+            say(&mut answer, said);
             return Answered::Done(answer, CacheUse::Miss);
         };
         if !stored.lives() {
@@ -417,7 +428,7 @@ impl Fetch {
         let Some(room) = Reservation::new(cache, bytes) else {
             self.ends(Stage::Apart);
             let mut answer = Response::from_parts(parts, body);
-            say(&mut answer, &said);
+            say(&mut answer, said);
             return Answered::Done(answer, CacheUse::Miss);
         };
         let known = stored.not_modified(&self.question, now);
@@ -437,7 +448,11 @@ impl Fetch {
             (None, Some(known)) => known,
             (None, None) => Response::from_parts(parts, ResponseBody::empty()),
         };
-        say(&mut answer, &format!("{said}; stored"));
+        let said = CacheStatus {
+            stored: true,
+            ..said
+        };
+        say(&mut answer, said);
         Answered::Done(answer, CacheUse::Miss)
     }
 
@@ -465,12 +480,12 @@ impl Fetch {
             false => Stage::Apart,
         });
         let mut answer = fresh.answer(&self.question, now);
-        let said = format!(
-            "fwd={}; fwd-status=304; ttl={}",
-            self.forward,
-            fresh.ttl(now)
-        );
-        say(&mut answer, &said);
+        let said = CacheStatus {
+            fwd_status: Some(StatusCode::NOT_MODIFIED.as_u16()),
+            ttl: Some(fresh.ttl(now)),
+            ..CacheStatus::forward(self.forward)
+        };
+        say(&mut answer, said);
         (answer, CacheUse::Revalidated)
     }
 
@@ -504,13 +519,17 @@ fn hit(stored: &Stored, question: &Question, now: SystemTime, manner: Manner) ->
     let mut answer = stored.answer(question, now);
     let ttl = stored.ttl(now);
     let (said, how) = match manner {
-        Manner::Joined => (
-            format!("fwd=uri-miss; collapsed; ttl={ttl}"),
-            CacheUse::Joined,
-        ),
-        _ => (format!("hit; ttl={ttl}"), CacheUse::Hit),
+        Manner::Joined => {
+            let said = CacheStatus {
+                collapsed: true,
+                ttl: Some(ttl),
+                ..CacheStatus::forward(Forward::UriMiss)
+            };
+            (said, CacheUse::Joined)
+        }
+        _ => (CacheStatus::hit(ttl), CacheUse::Hit),
     };
-    say(&mut answer, &said);
+    say(&mut answer, said);
     Lookup::Hit(Box::new(answer), how)
 }
 
@@ -522,15 +541,13 @@ fn stale(
     status: Option<StatusCode>,
 ) -> Response<ResponseBody> {
     let mut answer = stored.answer(question, now);
-    let status = match status {
-        Some(status) => format!("; fwd-status={}", status.as_u16()),
-        None => String::new(),
+    let said = CacheStatus {
+        fwd_status: status.map(|status| status.as_u16()),
+        ttl: Some(stored.ttl(now)),
+        detail: Some("stale_if_error"),
+        ..CacheStatus::forward(Forward::Stale)
     };
-    let ttl = stored.ttl(now);
-    say(
-        &mut answer,
-        &format!("fwd=stale{status}; ttl={ttl}; detail=stale_if_error"),
-    );
+    say(&mut answer, said);
     answer
 }
 
@@ -542,33 +559,19 @@ fn nothing_kept() -> Response<ResponseBody> {
     *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     answer.headers_mut().insert(header::CONTENT_TYPE, plain);
-    say(&mut answer, "detail=only_if_cached");
+    let said = CacheStatus {
+        detail: Some("only_if_cached"),
+        ..CacheStatus::default()
+    };
+    say(&mut answer, said);
     answer
 }
 
 /// Adds a member to `Cache-Status` (RFC 9211).
-fn say(answer: &mut Response<ResponseBody>, what: &str) {
-    if let Ok(value) = HeaderValue::try_from(format!("weir; {what}")) {
+fn say(answer: &mut Response<ResponseBody>, said: CacheStatus) {
+    if let Ok(value) = HeaderValue::try_from(format!("weir; {said}")) {
         answer.headers_mut().append(CACHE_STATUS, value);
     }
-}
-
-/// Other keys of the same origin that the answer to a write names (RFC 9111 §4.4).
-fn named<'a>(origin: &'a str, headers: &'a HeaderMap) -> impl Iterator<Item = Key> + 'a {
-    let names = [header::LOCATION, header::CONTENT_LOCATION];
-    names.into_iter().filter_map(move |name| {
-        let uri: Uri = headers.get(name)?.to_str().ok()?.parse().ok()?;
-        let path = uri.path_and_query()?.as_str();
-        let is_here = match (uri.scheme_str(), uri.authority()) {
-            (None, None) => path.starts_with('/'),
-            (Some(scheme), Some(authority)) => {
-                let uri = format!("{scheme}://{authority}");
-                uri.eq_ignore_ascii_case(origin)
-            }
-            _ => false,
-        };
-        is_here.then(|| Key::new(origin, path))
-    })
 }
 
 /// Whether a stale answer may be used after this error.
@@ -579,6 +582,9 @@ fn excuses(kind: Kind) -> bool {
             Kind::BreakerOpen | Kind::QueueFull | Kind::QueueTimeout | Kind::Internal
         )
 }
+
+/// RFC 9211
+const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
 /// RFC 5861 §4: what counts as an error for `stale-if-error`.
 const FAILURES: [StatusCode; 4] = [

@@ -3,9 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use weir_cache::{Asker, Request, Wishes, fields::joined, rules};
 use weir_config::is_credential;
 
-use super::{super::target::Target, directives::Directives};
+use super::super::target::Target;
 
 /// A call before it is sent anywhere.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +51,7 @@ pub(super) struct Question {
     pub(super) is_head: bool,
     /// The caller's headers, without those that weir sets.
     pub(super) headers: HeaderMap,
-    pub(super) directives: Directives,
+    pub(super) wishes: Wishes,
     /// The request has credentials ([`is_credential`]), so the answer may be for this caller alone. RFC 9111 §3.5
     /// mentions only `Authorization`; cookies and similar headers of services mean the same.
     pub(super) is_personal: bool,
@@ -74,9 +75,17 @@ impl Question {
         if *asked.method != Method::GET && !is_head {
             return Err(Apart::Method);
         }
-        let directives = Directives::of(asked.headers);
-        let bypasses = |name: &HeaderName| asked.headers.contains_key(name);
-        if asked.has_body || directives.has("no-store") || BYPASS.iter().any(bypasses) {
+        let request = Request {
+            method: rules::Method::Get,
+            fields: asked.headers,
+            asker: Asker::Anybody,
+            has_body: asked.has_body,
+        };
+        let wishes = Wishes::of(asked.headers);
+        // The calls of scripts for parts are left to the origin.
+        let is_for_a_part = asked.headers.contains_key(header::RANGE)
+            || asked.headers.contains_key(header::IF_RANGE);
+        if wishes.no_store || is_for_a_part || request.passes().is_some() {
             return Err(Apart::Bypass);
         }
         let mut headers = asked.headers.clone();
@@ -90,27 +99,34 @@ impl Question {
             is_head,
             is_personal: headers.keys().any(|name| is_credential(name.as_str())),
             headers,
-            directives,
+            wishes,
             stale_if_error: asked.stale_if_error,
         })
     }
 
-    /// The request limits which stored answers it accepts, so it cannot share the answer to another request either.
-    pub(super) fn is_picky(&self) -> bool {
-        ["no-cache", "max-age", "min-fresh"]
-            .iter()
-            .any(|name| self.directives.has(name))
-            || self.headers.contains_key(header::PRAGMA)
+    /// As the rules see it.
+    pub(super) fn request(&self) -> Request<'_, HeaderMap> {
+        Request {
+            method: match self.is_head {
+                true => rules::Method::Head,
+                false => rules::Method::Get,
+            },
+            fields: &self.headers,
+            asker: self.asker(),
+            has_body: false,
+        }
     }
 
-    /// The request must not reach the origin (RFC 9111 §5.2.1.7).
-    pub(super) fn only_if_cached(&self) -> bool {
-        self.directives.has("only-if-cached")
+    pub(super) fn asker(&self) -> Asker {
+        match self.is_personal {
+            true => Asker::WithCredentials,
+            false => Asker::Anybody,
+        }
     }
 
     /// Whether both requests probably get the same answer: they agree in the headers by which answers usually vary,
     /// and in those of `vary`, by which this one has varied before.
-    pub(super) fn is_like(&self, other: &Question, vary: &[HeaderName]) -> bool {
+    pub(super) fn is_like(&self, other: &Question, vary: &[&str]) -> bool {
         NEGOTIATED
             .iter()
             .chain(vary)
@@ -118,30 +134,7 @@ impl Question {
     }
 }
 
-/// All lines of a header joined into one (RFC 9110 §5.3), trimmed.
-pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> {
-    let mut lines = headers.get_all(name).iter();
-    let mut all = lines.next()?.as_bytes().trim_ascii().to_vec();
-    for line in lines {
-        all.extend_from_slice(b", ");
-        all.extend_from_slice(line.as_bytes().trim_ascii());
-    }
-    Some(all)
-}
-
-/// Ranges are not cached, and conditions that a cache does not evaluate are left to the origin.
-const BYPASS: [HeaderName; 4] = [
-    header::RANGE,
-    header::IF_RANGE,
-    header::IF_MATCH,
-    header::IF_UNMODIFIED_SINCE,
-];
-
-const NEGOTIATED: [HeaderName; 3] = [
-    header::ACCEPT,
-    header::ACCEPT_ENCODING,
-    header::ACCEPT_LANGUAGE,
-];
+const NEGOTIATED: [&str; 3] = ["accept", "accept-encoding", "accept-language"];
 
 #[cfg(test)]
 mod tests {
@@ -252,6 +245,6 @@ mod tests {
         let one = ask(Method::GET, "x-tenant: 1", &[]).unwrap();
         let two = ask(Method::GET, "x-tenant: 2", &[]).unwrap();
         assert!(one.is_like(&two, &[]));
-        assert!(!one.is_like(&two, &[HeaderName::from_static("x-tenant")]));
+        assert!(!one.is_like(&two, &["x-tenant"]));
     }
 }

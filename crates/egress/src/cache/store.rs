@@ -9,7 +9,6 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use http::HeaderName;
 use tokio::sync::watch;
 
 use super::{
@@ -216,10 +215,10 @@ impl Store {
 
     /// The flight that this request can wait for.
     pub(super) fn flight(&self, question: &Question) -> Option<watch::Receiver<Stage>> {
-        let vary: Vec<HeaderName> = match self.places.get(&question.key) {
+        let vary: Vec<&str> = match self.places.get(&question.key) {
             Some(place) => {
                 let variants = place.variants.iter();
-                variants.flat_map(|stored| stored.vary()).cloned().collect()
+                variants.flat_map(|stored| stored.vary()).collect()
             }
             None => Vec::new(),
         };

@@ -44,7 +44,13 @@ async fn what_may_be_kept() {
         (301, &[FRESH]),
         (302, &[FRESH]),
         (204, &[FRESH]),
+        (299, &[FRESH]),
         (200, &[FRESH, ("vary", "accept")]),
+        (200, &[("cache-control", "private=\"x\", max-age=60")]),
+        (
+            200,
+            &[("cache-control", "no-cache=\"set-cookie\", max-age=60")],
+        ),
     ];
     for (status, headers) in kept {
         let world = world();
@@ -58,12 +64,8 @@ async fn what_may_be_kept() {
         (200, &[("cache-control", "max-age=60, no-store")]),
         (200, &[("cache-control", "max-age=60, NO-STORE")]),
         (200, &[("cache-control", "max-age=60, private")]),
-        (200, &[("cache-control", "private=\"x\", max-age=60")]),
+        (200, &[("cache-control", "private=x, max-age=60")]),
         (200, &[("cache-control", "max-age=60, no-cache")]),
-        (
-            200,
-            &[("cache-control", "no-cache=\"set-cookie\", max-age=60")],
-        ),
         (200, &[("cache-control", "max-age=60, private=\"x")]),
         (200, &[("cache-control", "max-age=0")]),
         (200, &[("cache-control", "max-age=-1")]),
@@ -88,6 +90,21 @@ async fn what_may_be_kept() {
         world.fetch("/", &[], answer(*status, headers, "x")).await;
         assert!(world.kept("/", &[]).is_none(), "{status} {headers:?}");
     }
+}
+
+#[tokio::test]
+async fn headers_that_are_for_one_caller_are_not_kept() {
+    let world = world();
+    let headers = [
+        ("cache-control", "max-age=60, private=\"X-One, x-two\""),
+        ("x-one", "1"),
+        ("x-two", "2"),
+        ("x-three", "3"),
+    ];
+    world.fetch("/", &[], answer(200, &headers, "all")).await;
+    let hit = world.kept("/", &[]).expect("a hit");
+    assert_eq!(header(&hit, "x-three"), "3");
+    assert!(!hit.headers().contains_key("x-one") && !hit.headers().contains_key("x-two"));
 }
 
 #[tokio::test]
