@@ -22,11 +22,10 @@ failed() {
     exit 1
 }
 
-# The tests of a program that others would disturb: they measure times of less than a second, wait for weir to be idle, or must do
-# several steps within a limit of weir's (tunnels: two seconds). They run when no other program does.
+# The tests of a program that others would disturb: they measure times of less than a second, or wait for weir to be idle. They
+# run when no other program does.
 alone() {
     case $1 in
-    egress) echo tunnels::the_last_bytes ;;
     fpm_command) echo service_manager:: ;;
     front) echo reactors::a_second_reactor reactors::a_reload ;;
     manager) echo stuck:: ;;
@@ -208,7 +207,7 @@ began=$(date +%s)
 lanes_of $programs
 took "test programs in $lanes lanes" ended "$began"
 lanes=1
-lanes_of egress-alone fpm_command-alone front-alone manager-alone php_pools-alone tls-alone
+lanes_of fpm_command-alone front-alone manager-alone php_pools-alone tls-alone
 [ ! -s "$work/.failed" ] || again
 echo
 echo "=== the slowest tests"

@@ -130,6 +130,51 @@ fn nine_hundred_silent_connections_keep_nobody_out() {
     assert!(weir.status()["connections"]["now"].as_u64() <= Some(600));
 }
 
+/// A request that is answered before its body has come. The connection cannot be kept.
+const BODY_LEFT: &str = "POST /text.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
+
+#[test]
+fn a_client_that_still_sends_is_not_cut_off_before_it_reads_its_answer() {
+    let weir = limited("").start();
+    let mut client = weir.client();
+    client.send(BODY_LEFT);
+    // For longer than weir waits for a silent client.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(6) {
+        assert!(client.try_send(b"x"), "after {:?}", began.elapsed());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    client.response().expect(405);
+    client.expect_closed();
+}
+
+#[test]
+fn clients_that_still_send_after_their_answer_make_room_for_newcomers() {
+    let weir = limited("max_connections = 4\nthreads = 1\n").start();
+    let (ended, is_over) = std::sync::mpsc::channel::<()>();
+    let senders = (0..4).map(|_| {
+        let mut client = weir.client();
+        client.send(BODY_LEFT);
+        client
+    });
+    let mut senders: Vec<Client> = senders.collect();
+    let sending = std::thread::spawn(move || {
+        while is_over.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            for client in &mut senders {
+                client.try_send(b"x");
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let began = Instant::now();
+    weir.client().send(GET).response().expect(200);
+    // Nothing else would end them before half a minute has passed.
+    let time = began.elapsed();
+    assert!(time < Duration::from_secs(20), "{time:?}");
+    drop(ended);
+    sending.join().expect("the clients that send");
+}
+
 #[test]
 fn where_no_connection_is_idle_newcomers_wait() {
     let setup = limited("max_connections = 2\nthreads = 1\n");

@@ -35,7 +35,8 @@ use self::{
 };
 use super::{
     Begun, Receipt, Request, Steps,
-    turn::{Budget, Closing, Next, TimedOut, Waiting},
+    closing::Closing,
+    turn::{Budget, Next, TimedOut, Waiting},
 };
 
 /// What the carrier needs of the gateway for one connection.
@@ -107,7 +108,9 @@ impl<X: Front> Connection<X> {
                 }
                 Stage::Steps(_) => ready!(self.poll_steps(cx)),
                 Stage::Sending(_) => ready!(self.poll_sending(cx)),
-                Stage::Closing(closing) => return closing.as_mut().poll(cx),
+                Stage::Closing(closing) => {
+                    return closing.poll(cx, self.front.state(), self.front.is_draining());
+                }
             };
             if let Next::End(ending) = next {
                 // Dropping the stage tells the request's steps that the web server has left.
@@ -287,9 +290,10 @@ impl<X: Front> Connection<X> {
     /// Ends the connection. `None`: it has ended.
     fn end(&mut self, ending: Ending) -> Option<Closing> {
         let socket = self.io.take_socket()?;
+        let state = self.front.state();
         match ending {
-            Ending::Clean => Some(Box::pin(close(socket)?)),
-            Ending::Linger => Some(Box::pin(linger(socket))),
+            Ending::Clean => Some(Closing::new(state, close(socket)?)),
+            Ending::Linger => Some(Closing::new(state, linger(socket))),
             Ending::Lost => None,
         }
     }

@@ -13,7 +13,7 @@
 //!   asks for it, and watches the client while a script runs. Bytes that the client sends meanwhile are kept.
 //! - `Sending`: the answer. Usually the kernel takes all of it at once; then there is no such state. A source that
 //!   still reads the request's body gets it here, too.
-//! - `Closing`: in a box, because it is rare. A tunnel (CONNECT) also ends the connection like this.
+//! - `Closing`: the client may still be sending. Another protocol gets the connection from the same place: a tunnel (CONNECT) or HTTP/2.
 //!
 //! The parser is [`weir_http1`]; its documentation says what is refused.
 
@@ -42,8 +42,9 @@ use self::{
     send::{Completion, Cut, Sending},
 };
 use super::{
-    Answer, Begun, RequestState, Steps, Tunnelled,
-    turn::{Budget, Closing, Next, TimedOut, Waiting},
+    Answer, Begun, RequestState, Steps, Tunnel, Tunnelled,
+    closing::Closing,
+    turn::{Budget, Next, TimedOut, Waiting},
 };
 
 /// What the carrier needs of the gateway for one connection.
@@ -81,6 +82,8 @@ enum Stage<R> {
     Steps(Working<R>),
     Sending(Box<Sending<R>>),
     Closing(Closing),
+    /// Another protocol has the connection.
+    Passed(Tunnelled),
 }
 
 /// A request that the exchange is processing.
@@ -136,13 +139,16 @@ impl<X: Front> Connection<X> {
                         (Ok(()), _) => Next::Part,
                     }
                 }
-                Stage::Closing(closing) => return closing.as_mut().poll(cx),
+                Stage::Closing(closing) => {
+                    return closing.poll(cx, self.front.state(), self.front.is_draining());
+                }
+                Stage::Passed(other) => return other.as_mut().poll(cx),
             };
             if let Next::End(ending) = next {
                 // Dropping the stage tells the request's steps that the client has left.
                 self.stage = Stage::Reading;
                 match self.end(ending) {
-                    Some(closing) => self.stage = Stage::Closing(closing),
+                    Some(last) => self.stage = last,
                     None => return Poll::Ready(()),
                 }
             }
@@ -304,13 +310,16 @@ impl<X: Front> Connection<X> {
     }
 
     /// Ends the connection. `None`: it has ended.
-    fn end(&mut self, ending: Ending) -> Option<Closing> {
+    fn end(&mut self, ending: Ending) -> Option<Stage<X::Receipt>> {
         let socket = self.io.take_socket()?;
-        if let Ending::Http2 = ending {
-            let ahead = self.io.take_rest();
-            return Some(self.front.serve_http2(socket, ahead));
-        }
-        close(ending, socket, &self.front)
+        Some(match ending {
+            Ending::Http2 => {
+                let ahead = self.io.take_rest();
+                Stage::Passed(self.front.serve_http2(socket, ahead))
+            }
+            Ending::Tunnel(Tunnel(carry), ahead) => Stage::Passed(carry(socket, ahead)),
+            ending => Stage::Closing(close(ending, socket, &self.front)?),
+        })
     }
 }
 

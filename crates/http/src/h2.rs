@@ -35,7 +35,7 @@ use std::{
 };
 
 use weir_http1::Name;
-use weir_net::{LINGER, Socket, linger};
+use weir_net::{LAST_WRITE, Socket, linger};
 use weir_observe::clock::{self, NEVER};
 
 pub(crate) use self::frames::PREFACE;
@@ -49,6 +49,7 @@ use self::{
 };
 use crate::{
     Begun, Fields, Front, Phase, Priority, Request, RequestBody, RequestState,
+    closing::Closing,
     conn::{FIRST_REQUEST, after},
     multiplex::{
         Limits, Memory,
@@ -67,7 +68,7 @@ pub struct Connection<X: Front> {
     /// Memory of the connection: heads, and bodies that were not read.
     memory: Share,
     streams: Streams<X::Receipt>,
-    closing: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    closing: Option<Closing>,
     /// When the client was told that the connection takes no more requests; 0: not yet.
     leaving_since: u64,
     /// When the client had last sent something before the last PING.
@@ -110,7 +111,7 @@ impl<X: Front> Connection<X> {
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.front.state().remember_waker(cx.waker());
         if let Some(closing) = &mut self.closing {
-            return closing.as_mut().poll(cx);
+            return closing.poll(cx, self.front.state(), self.front.is_draining());
         }
         self.io.begin_turn(self.may_read());
         self.protocol.begin_turn(self.memory.is_full());
@@ -508,15 +509,16 @@ impl<X: Front> Connection<X> {
             return Poll::Ready(());
         };
         let out = std::mem::take(&mut self.protocol.out);
-        let closing = self.closing.insert(Box::pin(close(socket, out)));
-        closing.as_mut().poll(cx)
+        let state = self.front.state();
+        let closing = self.closing.insert(Closing::new(state, close(socket, out)));
+        closing.poll(cx, state, self.front.is_draining())
     }
 }
 
 /// Sends the remaining frames, GOAWAY last, and closes the socket so that the client can read all of them.
 async fn close(mut socket: Socket, mut out: Output) {
     let sent = std::future::poll_fn(|cx| out.send(cx, &mut socket));
-    let _ = tokio::time::timeout(LINGER, sent).await;
+    let _ = tokio::time::timeout(LAST_WRITE, sent).await;
     linger(socket).await;
 }
 

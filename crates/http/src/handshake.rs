@@ -10,11 +10,11 @@ use std::{
 
 use http::StatusCode;
 use tokio::io::AsyncWriteExt;
-use weir_net::{Failed, LINGER, Socket, linger};
+use weir_net::{Failed, LAST_WRITE, Socket, linger};
 use weir_observe::clock;
 use weir_tls::{Broken, Session};
 
-use crate::Handshakes;
+use crate::{Handshakes, closing::Closing};
 
 /// A connection that shakes hands.
 pub struct Handshake<X> {
@@ -26,7 +26,7 @@ pub struct Handshake<X> {
     /// The handshake has waited for a certificate.
     has_waited: bool,
     /// The end of a connection after an error.
-    closing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    closing: Option<Closing>,
 }
 
 impl<X: Handshakes<Socket>> Handshake<X> {
@@ -45,7 +45,7 @@ impl<X: Handshakes<Socket>> Handshake<X> {
         let state = self.front.state();
         state.remember_waker(cx.waker());
         if let Some(closing) = &mut self.closing {
-            return closing.as_mut().poll(cx);
+            return closing.poll(cx, state, self.front.is_draining());
         }
         let Some(socket) = &mut self.socket else {
             return Poll::Ready(());
@@ -110,13 +110,10 @@ impl<X: Handshakes<Socket>> Handshake<X> {
     }
 
     /// Ends the connection with this.
-    fn close(
-        &mut self,
-        cx: &mut Context<'_>,
-        closing: impl Future<Output = ()> + Send + 'static,
-    ) -> Poll<()> {
-        let closing = self.closing.insert(Box::pin(closing));
-        closing.as_mut().poll(cx)
+    fn close(&mut self, cx: &mut Context<'_>, end: impl Future<Output = ()> + 'static) -> Poll<()> {
+        let state = self.front.state();
+        let closing = self.closing.insert(Closing::new(state, end));
+        closing.poll(cx, state, self.front.is_draining())
     }
 
     /// Tells the client that it should use https.
@@ -132,7 +129,7 @@ impl<X: Handshakes<Socket>> Handshake<X> {
             USE_HTTPS.len()
         );
         self.close(cx, async move {
-            let _ = tokio::time::timeout(LINGER, socket.write_all(answer.as_bytes())).await;
+            let _ = tokio::time::timeout(LAST_WRITE, socket.write_all(answer.as_bytes())).await;
             linger(socket).await;
         })
     }

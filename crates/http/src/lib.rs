@@ -17,6 +17,7 @@
 
 mod body;
 mod buffers;
+mod closing;
 pub mod compress;
 mod conn;
 mod date;

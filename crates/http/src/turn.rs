@@ -1,7 +1,7 @@
 //! The turns of a connection with one request at a time, for HTTP/1 and FastCGI: how much it does in one, and how long it waits
 //! between two requests.
 
-use std::{future::Future, pin::Pin, task::Context};
+use std::task::Context;
 
 use weir_net::Socket;
 
@@ -17,9 +17,6 @@ pub(crate) enum Next<E> {
     /// The end of the connection.
     End(E),
 }
-
-/// A connection that is being closed.
-pub(crate) type Closing = Pin<Box<dyn Future<Output = ()>>>;
 
 /// How much a connection may do before other connections have their turn.
 pub(crate) struct Budget {

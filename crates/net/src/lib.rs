@@ -14,7 +14,7 @@ mod tls_socket;
 
 pub use self::{
     drain::Drain,
-    linger::{LINGER, close, linger},
+    linger::{LAST_WRITE, close, linger},
     listening::{ACCEPT_PAUSE, Accepted, Acceptor, Listening, accepting},
     open_file::{CloseGuard, OpenFile, Opened},
     send_file::FilePart,

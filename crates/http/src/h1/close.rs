@@ -1,18 +1,18 @@
 //! The end of a connection.
 //!
-//! Lingering: the client still sends a body that nobody needs, or may send something while the answer is on its way. weir reads for up to
-//! 2 s, because closing at once would send a reset, which may overtake the answer. An answer that cannot be sent whole ends with a
-//! reset on purpose: then no client takes it for complete.
+//! Lingering: the client still sends a body that nobody needs, or may send something while the answer is on its way. weir reads on for
+//! some seconds, because closing at once would send a reset, which may overtake the answer. An answer that cannot be sent whole ends
+//! with a reset on purpose: then no client takes it for complete.
 
 use std::os::fd::AsFd;
 
 use http::StatusCode;
 use tokio::io::AsyncWriteExt;
 use weir_http1::Error;
-use weir_net::{LINGER, Socket, linger};
+use weir_net::{LAST_WRITE, Socket, linger};
 
 use super::{Front, head::Refused};
-use crate::{Tunnel, turn::Closing};
+use crate::{Tunnel, closing::Closing};
 
 /// How a connection ends.
 #[derive(Debug)]
@@ -49,17 +49,16 @@ impl Ending {
 /// Closes the connection. `None`: that is done.
 pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Option<Closing> {
     let refused = match ending {
-        // The carrier of HTTP/2 takes the connection: see `Connection::end`.
-        Ending::Http2 => return None,
-        Ending::Clean => return Some(Box::pin(weir_net::close(socket)?)),
+        // Others have the connection: see `Connection::end`.
+        Ending::Http2 | Ending::Tunnel(..) => return None,
+        Ending::Clean => return Some(Closing::new(front.state(), weir_net::close(socket)?)),
         Ending::Abort => {
             // If the option cannot be set, the connection is closed normally; the missing length or last chunk still
             // shows the error.
             let _ = weir_sys::socket::reset_on_close(socket.as_fd());
             return None;
         }
-        Ending::Tunnel(Tunnel(carry), ahead) => return Some(carry(socket, ahead)),
-        Ending::Linger => return Some(Box::pin(linger(socket))),
+        Ending::Linger => return Some(Closing::new(front.state(), linger(socket))),
         Ending::HeadTimeout(limit) => Refused {
             status: StatusCode::REQUEST_TIMEOUT,
             reason: "header_timeout",
@@ -78,8 +77,8 @@ pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Optio
     let head =
         format!("HTTP/1.1 {status}\r\nconnection: close\r\n{fields}content-length: 0\r\n\r\n");
     let mut socket = socket;
-    Some(Box::pin(async move {
-        let _ = tokio::time::timeout(LINGER, socket.write_all(head.as_bytes())).await;
+    Some(Closing::new(front.state(), async move {
+        let _ = tokio::time::timeout(LAST_WRITE, socket.write_all(head.as_bytes())).await;
         linger(socket).await;
     }))
 }
