@@ -10,6 +10,14 @@
 //! | [`conditions`] | what a client gets of a stored answer: all of it, a part, or 304 |
 //! | [`status`] | how the client and the operator are told: `Cache-Status` (RFC 9211) and the [`Reason`] |
 //!
+//! | module | keeps |
+//! |---|---|
+//! | [`store`] | the answers, within limits |
+//! | [`key`] | nothing: it names what is stored, for requests and for purges |
+//! | [`purges`] | what the application has declared outdated |
+//! | [`tags`] | nothing: it reads the names by which an application purges answers |
+//! | [`flights`] | equal requests that wait for one of them |
+//!
 //! Times are in milliseconds since 1970, and durations in milliseconds, unless a name says otherwise.
 //!
 //! Where the RFC leaves a choice, the one is taken that stores less of what is somebody's own. An answer with `Set-Cookie` is
@@ -19,8 +27,13 @@
 pub mod conditions;
 pub mod directives;
 pub mod fields;
+pub mod flights;
+pub mod key;
+pub mod purges;
 pub mod rules;
 pub mod status;
+pub mod store;
+pub mod tags;
 pub mod update;
 pub mod vary;
 
