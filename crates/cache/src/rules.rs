@@ -293,7 +293,7 @@ fn request_allows<R: Fields>(request: &Request<'_, R>) -> Result<(), Reason> {
 
 fn answer_allows<A: Fields>(answer: &Answer<'_, A>, said: &Said) -> Result<(), Reason> {
     let directives = &said.directives;
-    if NEVER.iter().any(|name| answer.fields.has(name)) {
+    if answer.fields.has("set-cookie") {
         return Err(Reason::SetCookie);
     }
     if directives.is_garbled {
@@ -584,9 +584,6 @@ const STALENESS: [Staleness; 3] = [
     Staleness::OriginsWord,
     Staleness::Forbidden,
 ];
-
-/// Answers with one of these are never stored.
-const NEVER: [&str; 2] = ["set-cookie", "set-cookie2"];
 
 /// The statuses of RFC 9110 §15 whose answers this cache stores, for `must-understand`.
 const UNDERSTOOD: [u16; 34] = [

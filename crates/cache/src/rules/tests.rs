@@ -499,7 +499,7 @@ fn lines(of: &'static [&'static str]) -> impl Strategy<Value = Vec<&'static str>
 
 const ANSWERS: &[&str] = &[
     "Set-Cookie: s=1",
-    "set-cookie2: s=1",
+    "set-cookie: s=2",
     "Cache-Control: private",
     "Cache-Control: Private, max-age=60",
     "Cache-Control: private=\"\"",

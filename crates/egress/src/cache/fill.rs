@@ -114,7 +114,12 @@ pub(super) fn begin(source: Source, keeping: Keeping, is_read: bool) -> Option<F
         keeping: Some(keeping),
         taken: 0,
     };
-    tokio::spawn(pump.run());
+    if pump.source.is_end_stream() {
+        // Nobody reads what is empty, as that of a 204 or a redirect, so the task would see only that the caller has left.
+        pump.keep();
+    } else {
+        tokio::spawn(pump.run());
+    }
     is_read.then(|| Filling {
         fill,
         next: 0,

@@ -92,6 +92,19 @@ async fn what_may_be_kept() {
     }
 }
 
+/// A carrier does not even ask for the body of a 204.
+#[tokio::test]
+async fn an_answer_without_a_body_is_kept_though_nobody_reads_it() {
+    for status in [204, 301] {
+        let world = world();
+        let asking = world.ask(Method::GET, "/", &[]);
+        let (passed, _) = asking.answered(answer(status, &[FRESH], ""), world.now());
+        drop(passed);
+        world.settle().await;
+        assert!(world.kept("/", &[]).is_some(), "{status}");
+    }
+}
+
 #[tokio::test]
 async fn headers_that_are_for_one_caller_are_not_kept() {
     let world = world();
