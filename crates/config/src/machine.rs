@@ -61,6 +61,8 @@ pub trait Machine {
     fn is_root(&self) -> bool;
     /// The default user of the gateway if root starts weir.
     fn usual_user(&self) -> Option<String>;
+    /// Where weir notes the times of schedules if `state_dir` does not say it.
+    fn usual_state_dir(&self) -> PathBuf;
     /// A symbolic link in the upper folders of a root that leads out of it, and its target.
     fn link_out(&self, root: &Path) -> Option<(PathBuf, PathBuf)> {
         let _ = root;

@@ -269,6 +269,39 @@ weir.toml:10:9: error: /logs is a folder
 }
 
 #[test]
+fn where_the_times_of_schedules_cannot_be_noted_is_said() {
+    let text = |server: &str, schedule: &str| {
+        format!(
+            "[server]\nspool_dir = \"/tmp\"\n{server}[listen.web]\naddress = \"0.0.0.0:80\"\n\
+             [site.a]\nroot = \"/srv\"\n[program.cron]\ncommand = [\"php-cgi\"]\nuser = \"weir\"\n{schedule}"
+        )
+    };
+    let daily = "schedule = \"@daily\"\n";
+    let usual = "\
+weir.toml:10:12: warning: the user who runs this check cannot create files in /locked/weir: after a restart of weir, missed times are not made up
+   10 | schedule = \"@daily\"
+      |            ^^^^^^^^
+hint: write state_dir = \"FOLDER\" in [server], where the user who starts weir may create files
+";
+    assert_eq!(said(&text("", daily)), usual);
+    assert_eq!(said(&text("", "")), "", "there are no times");
+    // weir makes the last folder of the path.
+    for fine in ["/srv/state", "/nowhere"] {
+        let server = format!("state_dir = \"{fine}\"\n");
+        assert_eq!(said(&text(&server, daily)), "", "{fine}");
+    }
+    for (wrong, why) in [
+        ("/locked", "cannot create files in /locked: "),
+        ("/nowhere/state", "/nowhere/state: not there: "),
+        ("/srv/file.txt", "/srv/file.txt: not there: "),
+    ] {
+        let found = said(&text(&format!("state_dir = \"{wrong}\"\n"), ""));
+        assert!(found.contains("weir.toml:3:13: warning: "), "{found}");
+        assert!(found.contains(why), "{found}");
+    }
+}
+
+#[test]
 fn secrets_of_calls_are_there_and_for_nobody_else() {
     let text = r#"[listen.web]
 address = "127.0.0.1:80"
@@ -359,7 +392,7 @@ weir.toml:21:10: error: /logs is a folder
 #[test]
 fn a_program_that_cannot_be_started_is_said_with_its_place() {
     let text = r#"[server]
-user = "weir"
+state_dir = "/srv"
 spool_dir = "/tmp"
 [listen.web]
 address = "127.0.0.1:80"
@@ -444,6 +477,10 @@ impl Machine for Made {
 
     fn exists(&self, path: &Path) -> bool {
         !path.starts_with("/nowhere") && !path.starts_with("/secret")
+    }
+
+    fn usual_state_dir(&self) -> PathBuf {
+        "/locked/weir".into()
     }
 
     fn program(&self, name: &str) -> Option<PathBuf> {

@@ -57,6 +57,18 @@ pub fn usual_egress_of(egress: &Egress, root: bool) -> Option<PathBuf> {
     Some(runtime_folder(root)?.join(name))
 }
 
+/// Where weir notes the times of schedules if `state_dir` does not say it: the folder that systemd has made for weir
+/// (systemd.exec(5)), otherwise the one that its package has made.
+pub fn usual_state_dir() -> PathBuf {
+    let given = env::var_os("STATE_DIRECTORY").unwrap_or_default();
+    // There may be several.
+    let first = env::split_paths(&given).next().unwrap_or_default();
+    match first.is_absolute() {
+        true => first,
+        false => "/var/lib/weir".into(),
+    }
+}
+
 /// The folder for weir's own sockets. It may not exist yet.
 fn runtime_folder(root: bool) -> Option<PathBuf> {
     let folder = match root {
@@ -102,6 +114,10 @@ impl Machine for ThisMachine {
 
     fn exists(&self, path: &Path) -> bool {
         path.exists()
+    }
+
+    fn usual_state_dir(&self) -> PathBuf {
+        usual_state_dir()
     }
 
     fn readable(&self, path: &Path) -> Result<(), Obstacle> {

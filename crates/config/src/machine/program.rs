@@ -1,8 +1,8 @@
-//! Programs: can they be started here?
+//! Programs: can they be started here, and can weir note the times of their schedules?
 
 use std::path::Path;
 
-use super::Pass;
+use super::{Obstacle, Pass};
 use crate::model::Program;
 
 impl Pass<'_> {
@@ -10,6 +10,7 @@ impl Pass<'_> {
         for program in &self.checked.config.programs {
             self.one(program);
         }
+        self.state_dir();
     }
 
     fn one(&mut self, program: &Program) {
@@ -27,6 +28,42 @@ impl Pass<'_> {
             let hint = "write a name such as \"Europe/Berlin\": timedatectl list-timezones; the package tzdata has them";
             self.error(&format!("{path}.timezone"), message, hint);
         }
+    }
+
+    /// The folder in which the manager notes times. weir goes on without it.
+    fn state_dir(&mut self) {
+        let config = &self.checked.config;
+        let mut programs = config.programs.iter();
+        let scheduled = programs.find(|program| program.schedule.is_some());
+        let (at, folder) = match (&config.server.state_dir, scheduled) {
+            (Some(folder), _) => ("server.state_dir".to_owned(), folder.clone()),
+            (None, Some(program)) => (
+                format!("program.{}.schedule", program.name),
+                self.machine.usual_state_dir(),
+            ),
+            (None, None) => return,
+        };
+        let obstacle = match self.machine.folder(&folder) {
+            Ok(()) if self.machine.may_write(&folder, None) => return,
+            Ok(()) => format!(
+                "the user who runs this check cannot create files in {}",
+                folder.display()
+            ),
+            // weir makes it.
+            Err(Obstacle::Absent(_)) if self.may_make(&folder) => return,
+            Err(Obstacle::Absent(reason) | Obstacle::Barred(reason)) => reason,
+        };
+        let message = format!("{obstacle}: after a restart of weir, missed times are not made up");
+        let hint = "write state_dir = \"FOLDER\" in [server], where the user who starts weir may create files";
+        self.warning(&at, message, hint);
+    }
+
+    /// Whether weir can make this folder: only the last one of its path.
+    fn may_make(&self, folder: &Path) -> bool {
+        let parent = folder.parent().filter(|_| !self.machine.exists(folder));
+        parent.is_some_and(|parent| {
+            self.machine.folder(parent).is_ok() && self.machine.may_write(parent, None)
+        })
     }
 }
 
