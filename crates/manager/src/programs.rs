@@ -127,13 +127,13 @@ impl Programs {
             };
             self.list.push(program);
         }
-        let now = self.context.micros(now);
+        let micros = self.context.micros(now);
         before
             .iter_mut()
-            .for_each(|program| program.life.leave(now));
+            .for_each(|program| program.life.leave(micros));
         self.leaving.append(&mut before);
-        self.heed_pools(&generation.pools, true, now);
-        self.save();
+        self.heed_pools(&generation.pools, true, micros);
+        self.save(now);
     }
 
     /// Does what is due.
@@ -146,16 +146,18 @@ impl Programs {
                 has_come |= program.look_at_clock(&self.clock);
             }
         }
-        // Before anything is started: a time that was noted is not taken twice, and one that was not is not lost.
-        if has_come {
-            self.save();
+        let retries = self.state.retry_at().is_some_and(|at| at <= now);
+        // Before anything is started: a time that was noted is not taken twice, and one that was not is not lost. While weir stops, the
+        // file is the next weir's.
+        if !self.is_stopping && (has_come || retries) {
+            self.save(now);
         }
         for program in self.list.iter_mut().chain(&mut self.leaving) {
             program.tick(&mut self.context, masters, now);
         }
         self.leaving.retain(|program| !program.life.is_gone());
-        if self.noted_due && !self.is_due() {
-            self.save();
+        if !self.is_stopping && self.noted_due && !self.is_due() {
+            self.save(now);
         }
     }
 
@@ -209,7 +211,7 @@ impl Programs {
     /// Ends all.
     pub(crate) fn stop(&mut self, now: Instant) {
         if !self.is_stopping {
-            self.save();
+            self.save(now);
         }
         self.is_stopping = true;
         let now = self.context.micros(now);
@@ -238,7 +240,8 @@ impl Programs {
         let looks = looks.then(|| now + process::LOOK_EVERY);
         let has_schedule = self.list.iter().any(|program| program.times.is_some());
         let minute = (has_schedule && !self.is_stopping).then(|| now + self.clock.until_minute());
-        lives.chain(looks).chain(minute).min()
+        let retry = self.state.retry_at().filter(|_| !self.is_stopping);
+        lives.chain(looks).chain(minute).chain(retry).min()
     }
 
     /// Reopens their logs.
@@ -267,10 +270,10 @@ impl Programs {
         self.list.iter().any(|program| program.life.is_due())
     }
 
-    fn save(&mut self) {
+    fn save(&mut self, now: Instant) {
         self.noted_due = self.is_due();
         let times = self.list.iter().filter_map(Managed::last);
-        self.state.write(times);
+        self.state.write(times, now);
     }
 
     fn all(&self) -> impl Iterator<Item = &Managed> {

@@ -4,6 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_test::{
+    Disk, goes_on_as_root,
     process::newest,
     versions::{NEXT, installed, replace},
 };
@@ -23,20 +24,29 @@ const HOUR: i64 = 3_600;
 impl Clock {
     /// A site that has this clock, from `begin` on.
     fn of(site: Setup, begin: i64) -> (Self, Setup) {
+        Self::under(&[], site, begin)
+    }
+
+    /// The same, under a command.
+    fn under(command: &[String], site: Setup, begin: i64) -> (Self, Setup) {
         let clock = Self {
             file: site.path("clock"),
         };
         clock.set(begin);
         let folder = format!("/usr/lib/{}-linux-gnu/faketime/", std::env::consts::ARCH);
         let library = newest(&folder, "libfaketime.so");
-        let site = site.under(&[
+        let library = format!("LD_PRELOAD={}", library.display());
+        let file = format!("FAKETIME_TIMESTAMP_FILE={}", clock.file.display());
+        let words = [
             "env",
-            &format!("LD_PRELOAD={}", library.display()),
-            &format!("FAKETIME_TIMESTAMP_FILE={}", clock.file.display()),
+            &library,
+            &file,
             "FAKETIME_NO_CACHE=1",
             "FAKETIME_DONT_FAKE_MONOTONIC=1",
             "TZ=Europe/Berlin",
-        ]);
+        ];
+        let command = command.iter().map(String::as_str);
+        let site = site.under(&command.chain(words).collect::<Vec<_>>());
         (clock, site)
     }
 
@@ -215,12 +225,13 @@ fn a_run_outlives_reload_and_upgrade_and_the_new_weir_knows_of_it() {
 #[test]
 fn a_weir_that_cannot_note_its_times_says_so_and_goes_on() {
     let (_, site) = Clock::of(scheduled("schedule = \"*/5 * * * *\""), BEGIN);
-    // A folder in place of the file: full and broken disks cannot be had as easily.
     let folder = site.path("none/state");
     let weir = site
         .server(&format!("state_dir = \"{}\"", folder.display()))
         .start();
-    weir.log_line("missed times of programs are not made up ([server] state_dir)");
+    weir.log_line(
+        "missed times of programs are not made up; write state_dir = \"FOLDER\" in [server]",
+    );
     noted(&weir, "run", 1);
     let output = weir.command(&["status"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -229,4 +240,59 @@ fn a_weir_that_cannot_note_its_times_says_so_and_goes_on() {
         text.contains("the times of program queue cannot be noted"),
         "{text}"
     );
+}
+
+#[test]
+fn a_full_disk_stops_no_schedule_and_nothing_is_lost_or_repeated_when_it_has_room_again() {
+    if !goes_on_as_root() {
+        return;
+    }
+    let site = scheduled("schedule = \"*/5 * * * *\"");
+    let disk = Disk::at(&site.path("state"));
+    let (clock, site) = Clock::under(&disk.under(), site, BEGIN);
+    disk.fill();
+    let mut weir = site.start();
+    weir.log_line("No space left on device");
+    noted(&weir, "run", 1);
+    shows(&weir, "state", "waiting");
+    clock.set_for(&weir, BEGIN + 303);
+    noted(&weir, "run", 2);
+    shows(&weir, "forgets_at_restart", true);
+    let said = weir.stderr();
+    let told: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("No space"))
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in [
+        "/state/programs-",
+        "missed times of programs are not made up",
+        "free some space there, or write state_dir =",
+    ] {
+        assert!(told[0].contains(part), "{told:?}");
+    }
+    // weir finds out by itself, not only when the next time comes.
+    disk.make_room();
+    weir.log_line("is written again");
+    shows(&weir, "forgets_at_restart", false);
+    weir.kill();
+    let mut weir = site.start();
+    look(&weir);
+    assert_eq!(program(&weir)["started"], 0, "what has run is repeated");
+    weir.kill();
+    clock.set(BEGIN + 660);
+    let mut weir = site.start();
+    noted(&weir, "run", 3);
+    shows(&weir, "started", 1);
+    shows(&weir, "state", "waiting");
+    // On a disk that fills later, the last note has its place.
+    disk.fill();
+    clock.set_for(&weir, BEGIN + 903);
+    noted(&weir, "run", 4);
+    shows(&weir, "state", "waiting");
+    weir.kill();
+    let weir = site.start();
+    look(&weir);
+    assert_eq!(program(&weir)["started"], 0, "what has run is repeated");
+    assert_eq!(noted(&weir, "run", 4).len(), 4);
 }

@@ -13,6 +13,7 @@ mod as_root;
 pub mod authority;
 pub mod browser;
 pub mod cgroup;
+mod disk;
 pub mod dns;
 pub mod fcgi;
 pub mod front;
@@ -39,6 +40,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 pub use as_root::{DONE_BY_ROOT, goes_on_as_root};
+pub use disk::{Disk, small_disk};
 pub use fcgi::Responder;
 pub use http::{Client, Response};
 pub use weir::{Setup, Weir};
@@ -142,44 +144,6 @@ pub fn web_user() -> String {
     }
     let output = Command::new("id").arg("-un").output().expect("id");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
-
-/// The words of a command that runs another command with one megabyte of disk at `folder`: a file system that
-/// disappears with the process. Where mounting is forbidden, as in many containers, the command limits the size of
-/// files instead.
-pub fn small_disk(folder: &str) -> Vec<String> {
-    let user = rustix::process::geteuid().as_raw();
-    let (sudo, back): (&[&str], _) = match is_root() {
-        true => (&[], String::new()),
-        false => (
-            &["sudo", "-n"],
-            format!("setpriv --reuid={user} --clear-groups "),
-        ),
-    };
-    let script = format!(
-        "mount --make-rprivate / 2>/dev/null; \
-         mount -t tmpfs -o size=1m,mode=1777 tmpfs \"$0\" && exec {back}\"$@\""
-    );
-    let unshare = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "unchanged",
-        "sh",
-        "-c",
-    ];
-    let words = |last: &[&str]| -> Vec<String> {
-        let all = sudo.iter().chain(&unshare).chain(last);
-        all.map(|word| word.to_string()).collect()
-    };
-    let trial = words(&[&script, folder, "true"]);
-    let allowed = Command::new(&trial[0]).args(&trial[1..]).output();
-    if allowed.is_ok_and(|output| output.status.success()) {
-        return words(&[&script, folder]);
-    }
-    // In blocks of 512 bytes, and without the signal that would end the process.
-    let limit = "trap '' XFSZ; ulimit -f 2048; exec \"$@\"";
-    ["sh", "-c", limit, "sh"].map(str::to_owned).to_vec()
 }
 
 /// A gate that is closed until a test opens it. Workers wait at it.

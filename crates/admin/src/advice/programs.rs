@@ -91,7 +91,7 @@ fn forgets(program: &Value) -> Option<Trouble> {
             "the times of program {} cannot be noted: after a restart of weir, missed times are not made up",
             name(program)
         );
-        let help = "make the folder `state_dir` of [server], in which weir's user may write; the error log has the cause";
+        let help = "give `state_dir` of [server] a folder in which weir's user may write, on a disk that is not full; the error log has the cause";
         trouble(Cost::Nothing, what, help)
     })
 }

@@ -1,13 +1,15 @@
 //! The file in which weir notes how far schedules were followed, so that a restart neither loses nor repeats a time.
 //!
-//! It is written when a time has come, before the program is started. If it cannot be written, weir goes on: then a restart makes nothing
-//! up. Each configuration file has a file of its own, because several weirs may share the folder.
+//! It is written when a time has come, before the program is started. If it cannot be written, weir goes on, and tries again until it can.
+//! What is noted would be wrong meanwhile, and a restart would repeat what has run since: so it is removed, and a restart makes nothing up.
+//! Each configuration file has a file of its own, because several weirs may share the folder.
 
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{self, Write},
+    io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -20,8 +22,8 @@ pub(super) struct StateFile {
     configuration: Option<PathBuf>,
     path: Option<PathBuf>,
     read: Content,
-    /// Whether it was logged that it cannot be written.
-    is_failing: bool,
+    /// It cannot be written, which was logged: when that is tried again.
+    retry_at: Option<Instant>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -39,7 +41,7 @@ impl StateFile {
             configuration: file.map(real),
             path: None,
             read: Content::default(),
-            is_failing: false,
+            retry_at: None,
         }
     }
 
@@ -48,16 +50,16 @@ impl StateFile {
         let Some(configuration) = &self.configuration else {
             return;
         };
-        let folder = folder.map_or_else(usual_folder, Path::to_owned);
+        let folder = folder.map_or_else(weir_machine::usual_state_dir, Path::to_owned);
         let path = folder.join(name(configuration));
         if self.path.as_ref() == Some(&path) {
             return;
         }
-        (self.is_failing, self.read) = (false, Content::default());
+        (self.retry_at, self.read) = (None, Content::default());
         if reads {
             self.read = match read(&path) {
                 Ok(content) => content,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Content::default(),
+                Err(error) if error.kind() == ErrorKind::NotFound => Content::default(),
                 Err(error) => {
                     let file = path.display();
                     log::warn!("{file}: {error}: missed times of programs are not made up");
@@ -67,7 +69,7 @@ impl StateFile {
         }
         // Only the last folder: a whole path that is missing is rather a mistake.
         if let Err(error) = fs::create_dir(&folder)
-            && error.kind() != io::ErrorKind::AlreadyExists
+            && error.kind() != ErrorKind::AlreadyExists
         {
             log::debug!("{}: {error}", folder.display());
         }
@@ -80,7 +82,7 @@ impl StateFile {
     }
 
     /// Notes how far schedules were followed.
-    pub(super) fn write(&mut self, programs: impl Iterator<Item = (String, Last)>) {
+    pub(super) fn write(&mut self, programs: impl Iterator<Item = (String, Last)>, now: Instant) {
         let (Some(path), Some(configuration)) = (&self.path, &self.configuration) else {
             return;
         };
@@ -91,36 +93,45 @@ impl StateFile {
         if content.programs.is_empty() && !path.exists() {
             return;
         }
-        match write(path, &content) {
-            Ok(()) if std::mem::take(&mut self.is_failing) => {
-                log::info!("{} is written again", path.display());
-            }
-            Ok(()) => {}
-            Err(error) if !std::mem::replace(&mut self.is_failing, true) => {
-                log::warn!(
-                    "{}: {error}: after a restart of weir, missed times of programs are not made up ([server] state_dir)",
-                    path.display()
-                );
-            }
-            Err(_) => {}
+        // On a full disk, the place of the old file may be enough for the new one.
+        let written = write(path, &content).or_else(|error| match fs::remove_file(path) {
+            Ok(()) => write(path, &content),
+            Err(_) => Err(error),
+        });
+        let was_failing = self.retry_at.is_some();
+        self.retry_at = written.is_err().then(|| now + RETRY);
+        match written {
+            Ok(()) if was_failing => log::info!("{} is written again", path.display()),
+            Err(error) if !was_failing => log::warn!("{}", failure(path, &error)),
+            _ => {}
         }
     }
 
     /// Whether times cannot be noted.
     pub(super) fn is_failing(&self) -> bool {
-        self.is_failing
+        self.retry_at.is_some()
+    }
+
+    /// When it is to be written again, because it could not be. `None`: it could.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
     }
 }
 
-/// The folder that systemd has made for weir (systemd.exec(5)), otherwise the one that its package has made.
-fn usual_folder() -> PathBuf {
-    let given = std::env::var_os("STATE_DIRECTORY").unwrap_or_default();
-    // There may be several.
-    let first = std::env::split_paths(&given).next().unwrap_or_default();
-    match first.is_absolute() {
-        true => first,
-        false => "/var/lib/weir".into(),
-    }
+/// Why the file cannot be written, what follows from that, and what to do.
+fn failure(path: &Path, error: &io::Error) -> String {
+    let follows = match path.exists() {
+        false => "missed times of programs are not made up",
+        true => "programs may repeat what they have run since this file was written",
+    };
+    let help = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space there, or write",
+        _ => "write",
+    };
+    format!(
+        "{}: {error}: after a restart of weir, {follows}; {help} state_dir = \"FOLDER\" in [server], where weir's user may write",
+        path.display()
+    )
 }
 
 fn read(path: &Path) -> io::Result<Content> {
@@ -131,13 +142,18 @@ fn read(path: &Path) -> io::Result<Content> {
 fn write(path: &Path, content: &Content) -> io::Result<()> {
     let next = path.with_extension("new");
     match fs::remove_file(&next) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     // Follows no link.
     let mut file = File::create_new(&next)?;
-    file.write_all(&serde_json::to_vec_pretty(content)?)?;
-    fs::rename(next, path)
+    let written = file.write_all(&serde_json::to_vec_pretty(content)?);
+    let replaced = written.and_then(|()| fs::rename(&next, path));
+    if replaced.is_err() {
+        // A part of it takes place, too.
+        let _ = fs::remove_file(next);
+    }
+    replaced
 }
 
 /// A name that belongs to this configuration file.
@@ -150,6 +166,9 @@ fn name(configuration: &Path) -> String {
     format!("programs-{hash:016x}.json")
 }
 
+/// How often writing is tried while that fails.
+const RETRY: Duration = Duration::from_secs(10);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +176,11 @@ mod tests {
     fn last(minute: i64) -> Last {
         let text = format!(r#"{{ "schedule": "@daily", "zone": null, "minute": {minute} }}"#);
         serde_json::from_str(&text).unwrap()
+    }
+
+    fn note(file: &mut StateFile, minute: i64) {
+        let programs = [("queue".to_owned(), last(minute))];
+        file.write(programs.into_iter(), Instant::now());
     }
 
     fn opened(configuration: &Path, folder: &Path) -> StateFile {
@@ -174,7 +198,7 @@ mod tests {
         let mut file = opened(&ours, &state);
         assert_eq!(file.last("queue"), None);
         for minute in [5, 7] {
-            file.write([("queue".to_owned(), last(minute))].into_iter());
+            note(&mut file, minute);
         }
         assert_eq!(opened(&ours, &state).last("queue"), Some(last(7)));
         assert_eq!(opened(&others, &state).last("queue"), None);
@@ -182,26 +206,42 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_keeps_its_content_and_is_written_again_later() {
+    fn a_file_that_cannot_be_written_has_nothing_old_and_is_written_again_later() {
         let folder = tempfile::tempdir().unwrap();
         let configuration = folder.path().join("a.toml");
         let mut file = opened(&configuration, folder.path());
-        file.write([("queue".to_owned(), last(5))].into_iter());
-        // Nothing can be made in its place, as on a full disk.
+        note(&mut file, 5);
+        // Nothing can be made in its place.
         let next = folder
             .path()
             .join(name(&configuration))
             .with_extension("new");
         fs::create_dir(&next).unwrap();
-        file.write([("queue".to_owned(), last(6))].into_iter());
-        assert!(file.is_failing());
+        note(&mut file, 6);
+        assert!(file.is_failing() && file.retry_at() > Some(Instant::now()));
+        // The next weir would repeat what has run in minute 6.
+        assert_eq!(opened(&configuration, folder.path()).last("queue"), None);
+        fs::remove_dir(next).unwrap();
+        note(&mut file, 7);
+        assert!(!file.is_failing());
         assert_eq!(
             opened(&configuration, folder.path()).last("queue"),
-            Some(last(5))
+            Some(last(7))
         );
-        fs::remove_dir(next).unwrap();
-        file.write([("queue".to_owned(), last(7))].into_iter());
-        assert!(!file.is_failing());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_with_what_follows_and_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        let full = failure(&file, &ErrorKind::StorageFull.into());
+        assert!(full.starts_with(&file.display().to_string()), "{full}");
+        assert!(full.contains("missed times of programs are not made up"));
+        assert!(full.contains("free some space there, or write state_dir ="));
+        fs::write(&file, "").unwrap();
+        let barred = failure(&file, &ErrorKind::ReadOnlyFilesystem.into());
+        assert!(barred.contains("programs may repeat"), "{barred}");
+        assert!(!barred.contains("space"), "{barred}");
     }
 
     #[test]
