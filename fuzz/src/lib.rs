@@ -15,3 +15,7 @@ pub mod paper;
 /// Who the client is: the PROXY protocol, and what proxies say in fields.
 #[path = "../../crates/semantics/tests/checks/mod.rs"]
 pub mod clients;
+
+/// What a cache may keep, for any heads of requests and answers.
+#[path = "../../crates/cache/tests/checks/mod.rs"]
+pub mod cache;
