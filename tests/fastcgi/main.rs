@@ -8,6 +8,7 @@ mod leaving;
 mod php;
 mod reloads;
 mod servers;
+mod upstreams;
 mod waiting;
 mod web_servers;
 mod workers;

@@ -163,7 +163,7 @@ where
     let mut connection = Connection::new(stream, Limits::default());
     let request = h1::Request {
         method,
-        target: path,
+        target: path.as_bytes(),
         lines: lines.as_bytes(),
         length: Some(0),
         says_empty: true,

@@ -348,16 +348,18 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
     let Named { name, entries } = &tables.pool;
     let runtime = runtime(name, entries, &tables.queue, env, sink);
     let own = !matches!(runtime, Runtime::Servers(_));
+    let is_http = matches!(&runtime, Runtime::Servers(servers) if servers.http.is_some());
     let php = matches!(runtime, Runtime::Php(_));
     let keep_conn = match entries.is_written("keep_conn") {
         true => entries.bool("keep_conn"),
-        false => own,
+        false => own || is_http,
     };
     let found_out = match &runtime {
         Runtime::Servers(servers) => servers.adaptive.is_some(),
         Runtime::Php(_) | Runtime::Command(_) => false,
     };
-    let keep_conn = keep_conn && !found_out;
+    // A kept connection holds a worker of a FastCGI server, but nothing of an HTTP server.
+    let keep_conn = keep_conn && (!found_out || is_http);
     if let Some(entry) = entries.entry("max_reqs")
         && !keep_conn
     {

@@ -114,6 +114,12 @@ fn protocol(
         let message = format!("`pool` is missing in [listen.{name}]: {asks}");
         sink.error_of_whole(entries.header.clone(), message, "add pool = \"NAME\"");
     }
+    if spoken == Spoken::FastCgi && pool.is_some_and(|pool| pools.is_http(pool)) {
+        let message =
+            "this pool's servers speak HTTP: a web server can reach them without weir's FastCGI";
+        let hint = "name a pool of FastCGI workers, or let the web server use HTTP with weir";
+        sink.error(entries.span("pool"), message, hint);
+    }
     let pool = pool.unwrap_or(PoolId(0));
     if spoken == Spoken::AgentCheck {
         return Protocol::AgentCheck(AgentCheck {

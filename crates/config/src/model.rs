@@ -36,7 +36,9 @@ pub use http2::{Http2, Http2Limits};
 pub use log::{ErrorFormat, Level, Log, LogFormat, LogTarget};
 pub use php::{Php, PhpSetting};
 pub use program::{Overlap, Program, Restart};
-pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamServer};
+pub use servers::{
+    Adaptive, Balance, Check, HashBy, HttpServers, Servers, Statuses, Upstream, UpstreamServer,
+};
 pub use tls::{
     Acme, AutoCertificate, Certificate, ClientAuth, DEFAULT_CERTIFICATES, Hsts, Issuer,
     ListenerTls, Tls,
@@ -390,6 +392,10 @@ pub struct Settings {
     pub root: Option<PathBuf>,
     /// For a route: the folder that replaces its URL prefix, instead of `root`.
     pub alias: Option<Alias>,
+    /// What is no file goes to servers that speak HTTP: those of `pool`.
+    pub is_proxied: bool,
+    /// For a route: the prefix, with a slash at its end, that a server which speaks HTTP does not get.
+    pub strip_prefix: Option<String>,
     /// Path of `root` as the worker sees it. `None`: the same path.
     pub script_root: Option<PathBuf>,
     /// Files to try, in order, for a URL that ends with a slash.

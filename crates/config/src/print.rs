@@ -6,7 +6,7 @@ use core::fmt::Display;
 
 use crate::{
     build::default_server_software,
-    field::{bare, path, quoted, quoted_list, shown, table},
+    field::{Field, bare, path, quoted, quoted_list, shown, table},
     fields::Fields,
     model::{
         Action, Address, AgentCheck, Balance, Check, Config, FastCgi, Listener, Log, PathPattern,
@@ -301,6 +301,10 @@ fn route(config: &Config, site: &Site, route: &Route, row: &Row) -> Printed {
             Some(alias) => Value(path(&alias.folder)),
             None => Foreign,
         },
+        ("strip_prefix", _) => match &route.settings.strip_prefix {
+            Some(_) => plain(true),
+            None => Foreign,
+        },
         // A route with an alias does not inherit these from its site.
         ("fallback" | "script_root", _) if route.settings.alias.is_some() => {
             match settings(config, &route.settings, row) {
@@ -400,8 +404,19 @@ fn servers(servers: &Servers, row: &Row) -> Printed {
             Check::Off => "off",
             Check::Tcp => "tcp",
             Check::FastCgi(_) => "fastcgi",
+            Check::Http { .. } => "http",
         }),
-        ("check_path", _, Check::FastCgi(path)) => text(path),
+        ("check_path", _, Check::FastCgi(path) | Check::Http { path, .. }) => text(path),
+        ("check_status", _, Check::Http { statuses, .. }) => text(&statuses.to_string()),
+        ("protocol", ..) => text(match servers.http {
+            None => "fastcgi",
+            Some(_) => "http",
+        }),
+        ("host" | "forwarded", ..) => match &servers.http {
+            None => Foreign,
+            Some(http) if row.name == "host" => option(http.host.as_deref().map(quote)),
+            Some(http) => option(http.forwarded.show(row)),
+        },
         ("check_interval" | "check_timeout" | "rise" | "fall", _, Check::Off) => Foreign,
         ("resolve_min" | "resolve_max", ..) if !servers.has_names() => Foreign,
         _ => field(servers, row),

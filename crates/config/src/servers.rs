@@ -2,7 +2,9 @@
 
 use crate::{
     entries::Entries,
-    model::{Adaptive, Address, Balance, Check, Servers, Upstream, UpstreamServer},
+    model::{
+        Adaptive, Address, Balance, Check, HttpServers, Servers, Statuses, Upstream, UpstreamServer,
+    },
     sink::Sink,
     value::Value,
 };
@@ -10,9 +12,11 @@ use crate::{
 /// Reads the keys. `queue`: the pool's `queue` table.
 pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut Sink) -> Servers {
     let list = list(name, entries, sink);
-    let check = check(entries, sink);
+    let http = http(entries, sink);
+    let check = check(entries, http.is_some(), sink);
     if let Some(entry) = entries.entry("keep_conn")
         && entries.bool("keep_conn")
+        && http.is_none()
         && !queue.is_written("maxconn")
     {
         let message = "`keep_conn` has no effect without `maxconn`: each kept connection holds a PHP-FPM \
@@ -55,9 +59,30 @@ pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut
         balance: balance(entries, sink),
         adaptive: adaptive(entries, queue, sink),
         check,
+        http,
         list,
         ..entries.fields(None)
     }
+}
+
+/// What is sent to servers that speak HTTP; `None`: they speak FastCGI.
+fn http(entries: &Entries, sink: &mut Sink) -> Option<HttpServers> {
+    if entries.text("protocol").as_deref() == Some("http") {
+        return Some(HttpServers {
+            host: entries.text("host").filter(|host| !host.is_empty()),
+            forwarded: entries.get("forwarded"),
+        });
+    }
+    for key in ["host", "forwarded"] {
+        if let Some(entry) = entries.entry(key)
+            && !entries.is_wrong("protocol")
+        {
+            let message = format!("`{key}` has no effect: the servers speak FastCGI");
+            let hint = "write protocol = \"http\", or remove this key";
+            sink.warning(entry.key.clone(), message, hint);
+        }
+    }
+    None
 }
 
 fn list(name: &str, entries: &Entries, sink: &mut Sink) -> Vec<UpstreamServer> {
@@ -142,9 +167,10 @@ fn balance(entries: &Entries, sink: &mut Sink) -> Balance {
     }
 }
 
-fn check(entries: &Entries, sink: &mut Sink) -> Check {
+fn check(entries: &Entries, is_http: bool, sink: &mut Sink) -> Check {
     let chosen = entries.text("check");
     let all = [
+        "check_status",
         "check_path",
         "check_interval",
         "check_timeout",
@@ -152,31 +178,79 @@ fn check(entries: &Entries, sink: &mut Sink) -> Check {
         "fall",
     ];
     let used = match chosen.as_deref() {
-        Some("fastcgi") => &all[..],
-        Some("tcp") => &all[1..],
+        Some("http") => &all[..],
+        Some("fastcgi") => &all[1..],
+        Some("tcp") => &all[2..],
         _ => &[],
+    };
+    let asks = match is_http {
+        true => "http",
+        false => "fastcgi",
     };
     for key in all.iter().filter(|key| !used.contains(key)) {
         if let Some(entry) = entries.entry(key)
             && !entries.is_wrong("check")
         {
-            let (message, hint) = match (*key, used.is_empty()) {
-                ("check_path", false) => (
-                    "`check_path` has no effect with `check = \"tcp\"`".to_owned(),
-                    "write check = \"fastcgi\"",
+            let (message, hint) = match (chosen.as_deref(), used.is_empty()) {
+                _ if *key == "check_status" && !is_http => (
+                    format!("`{key}` has no effect: the servers speak FastCGI"),
+                    "remove this key: any status from 200 to 399 is good".to_owned(),
+                ),
+                (Some(chosen), false) => (
+                    format!("`{key}` has no effect with `check = \"{chosen}\"`"),
+                    format!("write check = \"{asks}\""),
                 ),
                 _ => (
                     format!("`{key}` has no effect: servers are not checked"),
-                    "write check = \"fastcgi\" or \"tcp\"",
+                    format!("write check = \"{asks}\" or \"tcp\""),
                 ),
             };
             sink.warning(entry.key.clone(), message, hint);
         }
     }
+    if let Some(chosen @ ("http" | "fastcgi")) = chosen.as_deref()
+        && chosen != asks
+        && !entries.is_wrong("protocol")
+    {
+        let message = format!("the servers do not speak {chosen}: `protocol` is \"{asks}\"");
+        let hint = format!("write check = \"{asks}\" or \"tcp\"");
+        sink.error(entries.span("check"), message, hint);
+    }
+    let path = |usual: &str| {
+        let written = entries.text("check_path").filter(|path| !path.is_empty());
+        written.unwrap_or_else(|| usual.to_owned())
+    };
     match chosen.as_deref() {
         Some("tcp") => Check::Tcp,
-        Some("fastcgi") => Check::FastCgi(entries.text("check_path").unwrap_or_default()),
+        Some("fastcgi") => Check::FastCgi(path("/ping")),
+        Some("http") => Check::Http {
+            path: path("/"),
+            statuses: statuses(entries, sink),
+        },
         _ => Check::Off,
+    }
+}
+
+/// Numbers and ranges, with commas between them.
+fn statuses(entries: &Entries, sink: &mut Sink) -> Statuses {
+    let text = entries.text("check_status").unwrap_or_default();
+    let status = |text: &str| {
+        let number = text.trim().parse().ok();
+        number.filter(|status| (100..=999).contains(status))
+    };
+    let range = |part: &str| match part.split_once('-') {
+        Some((first, last)) => Some((status(first)?, status(last)?)),
+        None => status(part).map(|one| (one, one)),
+    };
+    let ranges: Option<Vec<(u16, u16)>> = text.split(',').map(range).collect();
+    match ranges.filter(|ranges| ranges.iter().all(|(first, last)| first <= last)) {
+        Some(ranges) => Statuses(ranges),
+        None => {
+            let message = format!("{text:?} is no list of statuses");
+            let hint = "for example \"200-399\", or \"200, 204\"";
+            sink.error(entries.span("check_status"), message, hint);
+            Statuses::default()
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The keys that sites and routes share: the settings of a site, overridden by those of a route.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::LazyLock,
+};
 
 use crate::{
     document::PoolTables,
@@ -23,18 +26,34 @@ pub(crate) struct Overlay {
 
 /// The NAMEs of all pools. Thousands of sites may look for theirs.
 pub(crate) struct PoolNames<'d> {
+    /// Those whose servers speak HTTP.
+    http: HashSet<PoolId>,
     in_order: Vec<&'d str>,
     ids: HashMap<&'d str, PoolId>,
 }
 
 impl<'d> PoolNames<'d> {
     pub(crate) fn of(pools: &'d [PoolTables]) -> Self {
+        let is_http = |tables: &PoolTables| {
+            let protocol = tables.pool.entries.text("protocol");
+            protocol.as_deref() == Some("http")
+        };
+        let all = pools.iter().enumerate();
         let in_order: Vec<&str> = pools.iter().map(|tables| &*tables.pool.name).collect();
         let ids = in_order.iter().enumerate();
         Self {
+            http: all
+                .filter(|(_, tables)| is_http(tables))
+                .map(|(index, _)| PoolId(index))
+                .collect(),
             ids: ids.map(|(index, name)| (*name, PoolId(index))).collect(),
             in_order,
         }
+    }
+
+    /// Whether the servers of a pool speak HTTP.
+    pub(crate) fn is_http(&self, pool: PoolId) -> bool {
+        self.http.contains(&pool)
     }
 
     fn find(&self, name: &str) -> Option<PoolId> {
@@ -63,9 +82,12 @@ pub(crate) fn read(
     };
 
     let alias = alias(entries, sink);
+    let is_http = pool.is_some_and(|pool| pools.is_http(pool));
     let mut settings = Settings {
         index,
         alias,
+        is_proxied: is_http,
+        strip_prefix: strip_prefix(entries, is_http, sink),
         pool,
         policy: entries.fields(base.map(|base| &base.policy)),
         ..entries.fields(base)
@@ -83,7 +105,7 @@ pub(crate) fn read(
     let root_written = entries.is_written("root")
         || entries.is_written("alias")
         || site.is_some_and(|site| site.root_written);
-    check(entries, &settings, root_written, sink);
+    check(entries, &settings, (root_written, is_http), sink);
     Overlay {
         settings,
         index_written,
@@ -152,6 +174,34 @@ fn alias(entries: &Entries, sink: &mut Sink) -> Option<Alias> {
     }
 }
 
+/// The prefix of a route that its pool does not get.
+fn strip_prefix(entries: &Entries, is_http: bool, sink: &mut Sink) -> Option<String> {
+    let entry = entries
+        .entry("strip_prefix")
+        .filter(|_| entries.bool("strip_prefix"))?;
+    let path = match entries.value("path") {
+        Some(Value::PathPattern(PathPattern::Glob(path))) => path,
+        _ if entries.is_wrong("path") => return None,
+        _ => String::new(),
+    };
+    if !is_http {
+        let message = "`strip_prefix` has no effect: the route's pool does not speak HTTP";
+        let hint = "it is for pools with protocol = \"http\"";
+        sink.warning(entry.key.clone(), message, hint);
+    }
+    match path.strip_suffix('*') {
+        Some(prefix) if prefix.ends_with('/') && !prefix.contains(['*', '?']) => {
+            Some(prefix.to_owned())
+        }
+        _ => {
+            let message = "`strip_prefix` needs a `path` that is a prefix";
+            let hint = "for example path = \"/api/*\": it must end in a slash and a star";
+            sink.error(entry.key.clone(), message, hint);
+            None
+        }
+    }
+}
+
 /// Reports groups in a rewrite or a fallback that the route's expression does not have.
 pub(crate) fn check_groups(entries: &Entries, key: &str, sink: &mut Sink) {
     let (Some(entry), Some(text)) = (entries.entry(key), entries.text(key)) else {
@@ -187,7 +237,12 @@ pub(crate) fn check_groups(entries: &Entries, key: &str, sink: &mut Sink) {
 }
 
 /// Checks that the settings fit together.
-fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut Sink) {
+fn check(
+    entries: &Entries,
+    settings: &Settings,
+    (root_written, is_http): (bool, bool),
+    sink: &mut Sink,
+) {
     check_groups(entries, "fallback", sink);
     if let (Some(alias), Some(fallback), Some(entry)) = (
         &settings.alias,
@@ -202,7 +257,7 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
         let hint = format!("write fallback = \"{}index.php\"", alias.prefix);
         sink.error(entry.span.clone(), message, hint);
     }
-    let is_checked = settings.check_files != Some(false);
+    let is_checked = settings.check_files != Some(false) && !is_http;
     if entries.is_written("pool") && settings.pool.is_some() && !root_written && is_checked {
         let message = "`root` is missing: the folder with the scripts";
         sink.error_of_whole(
@@ -210,6 +265,16 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
             message,
             "add root = \"/srv/shop/public\"",
         );
+    }
+    for key in ["fallback", "script", "check_files", "params"] {
+        if let Some(entry) = entries.entry(key)
+            && is_http
+        {
+            let message =
+                format!("`{key}` has no effect here: the servers of this pool speak HTTP");
+            let hint = "they get every request that is for no file; remove this key, or write it in a route with a pool for scripts";
+            sink.warning(entry.key.clone(), message, hint);
+        }
     }
     if let Some(entry) = entries.entry("script_root")
         && settings

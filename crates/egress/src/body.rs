@@ -380,7 +380,7 @@ where
         match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(trailers) = frame.trailers_mut() {
-                    super::headers::trailers(trailers);
+                    weir_upstream::hop::trailers(trailers);
                 }
                 if body.is_end_stream() || frame.is_trailers() {
                     this.held = None;

@@ -52,7 +52,7 @@ pub(crate) async fn call(
     let state = request.state.clone();
     let calling = Arc::new(peer.calls());
     let mut running = RunningCall::begin(&egress, &calling, &request.head.method);
-    let takes_trailers = headers::takes_trailers(&request.head.fields);
+    let takes_trailers = weir_upstream::hop::takes_trailers(&request.head.fields);
     let answered = {
         let mut steps = pin!(steps(&egress, &calling, &state, request, &mut running));
         let mut over = pin!(calling.over(|at| until(&state, at)));

@@ -18,8 +18,9 @@ use weir_config::Forwarded;
 use weir_http1::Name;
 use weir_interfaces::secret::random;
 
-use super::{connections::of_map, fault::Kind};
+use super::fault::Kind;
 use weir_http::Fields;
+use weir_upstream::hop::{add_named, is_of_hop, takes_trailers};
 
 mod token;
 
@@ -103,11 +104,6 @@ pub(crate) fn to_origin(caller: &weir_http1::ParsedFields, outbound: &Outbound<'
     fields
 }
 
-/// Whether a caller accepts trailers (RFC 9110 §10.1.4).
-pub(crate) fn takes_trailers(caller: &weir_http1::ParsedFields) -> bool {
-    caller.all(Name::Te).any(|value| lists(value, b"trailers"))
-}
-
 /// Makes the headers of a caller's answer from those of an origin. `origin` returns them, each with
 /// its well-known name. `has_body`: a body follows, and the carrier sets its length. Otherwise the
 /// length is that of the body in the answer to GET.
@@ -139,24 +135,6 @@ where
     fields
 }
 
-/// Keeps only the trailers that may be passed on: not those about a hop, the length of the body, credentials or
-/// routing (RFC 9110 §6.5.1).
-pub(crate) fn trailers(trailers: &mut HeaderMap) {
-    let mut named = Vec::new();
-    for (known, _, value) in of_map(trailers) {
-        add_named(known, value, &mut named);
-    }
-    let removed = of_map(trailers).filter(|(known, name, _)| {
-        known.is_some_and(|known| NO_TRAILERS.contains(&known))
-            || name.eq_ignore_ascii_case(b"max-forwards")
-            || is_of_hop(*known, name, &named)
-    });
-    let removed = removed.filter_map(|(_, name, _)| HeaderName::from_bytes(name).ok());
-    for name in removed.collect::<Vec<_>>() {
-        trailers.remove(name);
-    }
-}
-
 /// Adds weir's report of a failed call (RFC 9209 §2). It is appended: proxies nearer to the origin come first.
 pub(crate) fn proxy_status(fields: &mut Fields, kind: Kind) {
     let member = format!(
@@ -165,30 +143,6 @@ pub(crate) fn proxy_status(fields: &mut Fields, kind: Kind) {
         kind.reason()
     );
     fields.push_read(Name::ProxyStatus, member.as_bytes());
-}
-
-/// Adds the names in a field, if that is `Connection`.
-fn add_named<'f>(known: Option<Name>, value: &'f [u8], named: &mut Vec<&'f [u8]>) {
-    // Usual values such as `close` are not names of other fields.
-    let is_usual = |name: &[u8]| {
-        name.eq_ignore_ascii_case(b"keep-alive") || name.eq_ignore_ascii_case(b"close")
-    };
-    if known == Some(Name::Connection) && !is_usual(value) {
-        let names = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-        named.extend(names.filter(|name| !is_usual(name)));
-    }
-}
-
-/// Whether a field is about one connection: those of RFC 9110 §7.6.1, those for proxies, and those that `Connection`
-/// names. `Connection` cannot name fields that belong to the message: a request whose `Connection` names `Host` is an
-/// attack. `Trailer` is not one: it announces trailers, which are passed on.
-fn is_of_hop(known: Option<Name>, name: &[u8], named: &[&[u8]]) -> bool {
-    match known {
-        Some(Name::ContentLength | Name::Host | Name::Via) => false,
-        Some(known) if known.is_hop_by_hop() && known != Name::Trailer => true,
-        None if name.eq_ignore_ascii_case(b"http2-settings") => true,
-        _ => named.iter().any(|one| one.eq_ignore_ascii_case(name)),
-    }
 }
 
 /// Removes the caller's version of a header that weir sets, in any spelling of its name
@@ -229,18 +183,6 @@ fn forwarded_for(outbound: &Outbound<'_>) -> String {
     }
 }
 
-/// Whether a list has this token, with any parameters.
-fn lists(value: &[u8], token: &[u8]) -> bool {
-    let mut members = value.split(|&byte| byte == b',');
-    members.any(|member| {
-        let name = member
-            .split(|&byte| byte == b';')
-            .next()
-            .unwrap_or_default();
-        name.trim_ascii().eq_ignore_ascii_case(token)
-    })
-}
-
 /// W3C Trace Context §3.2: version 00, new ids, and sampled, because the configuration asks for tracing.
 fn trace_parent() -> String {
     // Ids must not be zero.
@@ -254,27 +196,6 @@ const X_FORWARDED_FOR: &[u8] = b"x-forwarded-for";
 
 /// Room for the headers that weir and the carriers add, bytes.
 const ROOM: usize = 256;
-
-/// Fields that are not allowed in trailers.
-const NO_TRAILERS: [Name; 17] = [
-    Name::Authorization,
-    Name::CacheControl,
-    Name::ContentEncoding,
-    Name::ContentLength,
-    Name::ContentRange,
-    Name::ContentType,
-    Name::Cookie,
-    Name::Expect,
-    Name::Forwarded,
-    Name::Host,
-    Name::Location,
-    Name::Range,
-    Name::SetCookie,
-    Name::Trailer,
-    Name::Via,
-    Name::Vary,
-    Name::XForwardedFor,
-];
 
 #[cfg(test)]
 mod tests;

@@ -57,7 +57,7 @@ impl connections::Outgoing for Outgoing<'_> {
         let with_ticket = self.ticket.as_ref().map(|(_, fields)| fields);
         h1::Request {
             method: &self.request.method,
-            target: self.request.path.as_str(),
+            target: self.request.path.as_str().as_bytes(),
             lines: with_ticket.unwrap_or(&self.request.fields).lines(),
             length: self.upload.size_hint().exact(),
             says_empty: self.request.says_length,

@@ -71,7 +71,7 @@ use weir_observe::{clock, pool_log::Cost, scoreboard::Score};
 use weir_upstream::driver::{Driver, Receiver};
 
 use crate::{
-    scripts::{fastcgi::connection::WorkerConn, self_calls::PendingLookup},
+    scripts::{run::connection::WorkerConn, self_calls::PendingLookup},
     tally::Tally,
 };
 

@@ -65,9 +65,8 @@ use crate::{
     route::{RouteMatch, Rules, Target},
     scripts::{
         self, AtWorker, Discard, HeadError, Queued, Response, Retry, Serialized, SessionTurn,
-        Upload,
-        fastcgi::{OnDrop, connection::WorkerConn},
-        policy,
+        Upload, policy,
+        run::{OnDrop, connection::WorkerConn},
         spool::{BodyLimits, Spooled},
     },
     trace,
@@ -403,16 +402,15 @@ impl Exchange {
             return Ok(verify(unverified));
         }
         match target {
-            Target::Script(script) => {
-                record.script = Some(script);
-                Ok(Next::Step(Step::Body))
-            }
+            Target::Script(script) => record.script = Some(script),
+            Target::Pool { target } => record.goes_to_servers(target),
             target => {
                 let (reply, file) = answer_target(record, target, &rules.settings, None)?;
                 record.file = file;
-                Ok(self.deliver((reply, None)))
+                return Ok(self.deliver((reply, None)));
             }
         }
+        Ok(Next::Step(Step::Body))
     }
 
     /// `Body`: reads the body, and stores it.

@@ -94,7 +94,7 @@ use self::{
     dispatch::{PoolHandle, PoolParts},
     route::{Reach, Router},
     scripts::{
-        params,
+        fastcgi::params,
         policy::Policy,
         self_calls::{
             self,

@@ -41,8 +41,8 @@ use crate::{
     record::pool_log::Noted,
     route::Script,
     scripts::{
-        fastcgi::{self, RequestSummary, StderrCopy},
         policy::RequestPolicy,
+        run::{self, RequestSummary, StderrCopy},
     },
     tally::FinishedRequest,
     template::Variables,
@@ -117,6 +117,8 @@ thread_local! {
 /// Values that few requests have. In a box, because each waiting request keeps a record.
 #[derive(Debug, Default)]
 pub(crate) struct RareValues {
+    /// The target for a server that speaks HTTP, if it is not the client's.
+    pub(crate) target: Option<Vec<u8>>,
     /// `PATH_TRANSLATED`, if the worker is to get it.
     pub(crate) path_translated: Option<Vec<u8>>,
     /// The client's method and target, if a local redirect of a script has replaced those in the head.
@@ -349,7 +351,7 @@ impl Record {
 
     /// The client and what it requested, to be kept after the request's end.
     pub(crate) fn summary(&self) -> RequestSummary {
-        let mut target = fastcgi::buffer();
+        let mut target = run::buffer();
         target.extend_from_slice(self.client_target());
         RequestSummary {
             endpoints: self.endpoints.clone(),
@@ -391,6 +393,14 @@ impl Record {
         match self.asked() {
             Some((_, target)) => self.head.received_of(target),
             None => self.head.received(),
+        }
+    }
+
+    /// Servers that speak HTTP get the request. `target`: if it is not the client's.
+    pub(crate) fn goes_to_servers(&mut self, target: Option<Vec<u8>>) {
+        self.script = None;
+        if target.is_some() || self.rare.is_some() {
+            self.rare_mut().target = target;
         }
     }
 

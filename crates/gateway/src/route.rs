@@ -187,6 +187,11 @@ pub enum Target<'r, F = Rc<FileEntry>, S = Rc<Script>> {
     File(F),
     /// A script that exists, and a pool that runs it.
     Script(S),
+    /// No file: servers that speak HTTP get the request.
+    Pool {
+        /// The target for them, if it is not the client's.
+        target: Option<Vec<u8>>,
+    },
     /// A folder without the slash at its end: 301, or 308 for methods other than GET and HEAD.
     DirectoryRedirect {
         /// Path and query.
@@ -399,7 +404,7 @@ impl Router {
         let wanted = found.wanted(method, query);
         let target = match &found.rules.space {
             Some(space) => self.try_now(found.rules, space, &wanted, now)?,
-            None => found.rules.unchecked(&wanted, b"").unwrap_or_else(no_root),
+            None => found.rules.unseen(&wanted, b"").unwrap_or_else(no_root),
         };
         Some(found.finish(target, method))
     }
@@ -549,7 +554,7 @@ impl Router {
                 Ok(root) => root,
                 Err(error) => {
                     let root = trim_slash(space.root.path.as_os_str().as_bytes());
-                    let target = rules.unchecked(&wanted, root);
+                    let target = rules.unseen(&wanted, root);
                     let tried = || space.root.shown(space.inner(wanted.path));
                     let target = target.unwrap_or_else(|| missing_root(error, tried()));
                     return (None, target);
@@ -738,6 +743,7 @@ impl<'r> Target<'r, Box<LoadedFile>, Script> {
             Target::File(file) => Target::File((*file).into()),
             Target::Script(script) => Target::Script(script.into()),
             Target::Action(action) => Target::Action(action),
+            Target::Pool { target } => Target::Pool { target },
             Target::DirectoryRedirect { location, status } => {
                 Target::DirectoryRedirect { location, status }
             }

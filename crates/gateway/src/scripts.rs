@@ -3,9 +3,10 @@
 //! | step | file |
 //! |---|---|
 //! | the body | [`body`] |
-//! | `PATH_TRANSLATED` | [`path_info`] |
+//! | `PATH_TRANSLATED` | [`fastcgi::path_info`] |
 //! | its turn, its place in the queue | [`admission`] |
 //! | a worker: connection, request, head of the answer | [`worker`] |
+//! | the worker has the request | [`run`], in the worker's protocol: [`fastcgi`], [`proxy`] |
 //! | the worker failed: another one, or an error | [`failures`] |
 //! | the answer | [`response`] |
 
@@ -13,10 +14,10 @@ mod admission;
 mod body;
 mod failures;
 pub(crate) mod fastcgi;
-pub(crate) mod params;
-mod path_info;
 pub(crate) mod policy;
+mod proxy;
 mod response;
+pub(crate) mod run;
 pub(crate) mod self_calls;
 pub(crate) mod spool;
 pub(crate) mod uploads;
@@ -35,7 +36,7 @@ pub(crate) use self::{
     },
     body::{Discard, Upload},
     failures::{Retry, examine, note_retry, worker_failed},
-    path_info::{path_translated, unless_there},
+    fastcgi::path_info::{path_translated, unless_there},
     response::Response,
     worker::{AtWorker, HeadError, choice, connect, connected},
 };

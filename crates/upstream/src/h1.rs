@@ -14,7 +14,7 @@
 //! | what | limit |
 //! |---|---|
 //! | head of an answer | [`Limits::head`] bytes, [`Limits::fields`] fields |
-//! | interim answers (1xx), which are skipped | four heads, and 256 KB |
+//! | interim answers (1xx) | four heads, and 256 KB |
 //! | chunk extensions, superfluous zeros, trailers | those of [`weir_http1`] |
 //! | bytes that are read without a pause | [`TURN`]; then other tasks run |
 //!
@@ -48,7 +48,7 @@ pub use self::error::{Cause, Error};
 pub struct Request<'r> {
     pub method: &'r Method,
     /// The target of its request line.
-    pub target: &'r str,
+    pub target: &'r [u8],
     /// Its fields, each with the end of its line, without those about the body and without
     /// `Connection: close`: the answer decides whether the connection is kept.
     pub lines: &'r [u8],
@@ -139,9 +139,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let Request { method, length, .. } = *request;
         let sending = &mut self.sending;
         sending.out.clear();
-        let mut head =
-            client::request(&mut sending.out, method.as_str(), request.target.as_bytes())
-                .map_err(|_| Error::Request)?;
+        let mut head = client::request(&mut sending.out, method.as_str(), request.target)
+            .map_err(|_| Error::Request)?;
         head.lines().extend_from_slice(request.lines);
         let expects = [Method::POST, Method::PUT, Method::PATCH].contains(method);
         if request.says_empty && length == Some(0) && !expects {
@@ -171,21 +170,45 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     where
         B: Body<Data = Bytes, Error: Into<error::Cause>> + Unpin,
     {
-        poll_fn(|cx| {
-            if self.is_sending() {
-                match self.poll_send(cx, body) {
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    // The origin may have answered before it closed the connection.
-                    Poll::Ready(Ok(())) | Poll::Pending => {}
-                }
+        poll_fn(|cx| self.poll_exchange(cx, body, &mut |_| {})).await
+    }
+
+    /// As [`exchange`](Self::exchange). Heads of interim answers are given to `interim`.
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    pub fn poll_exchange<B>(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut Option<B>,
+        interim: &mut dyn FnMut(&ResponseHead),
+    ) -> Poll<Result<(), Error>>
+    where
+        B: Body<Data = Bytes, Error: Into<error::Cause>> + Unpin,
+    {
+        if self.is_sending() {
+            match self.poll_send(cx, body) {
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                // The origin may have answered before it closed the connection.
+                Poll::Ready(Ok(())) | Poll::Pending => {}
             }
-            let head = ready!(self.poll_head(cx));
-            Poll::Ready(head.map_err(|error| match self.sending.failed.take() {
-                Some(failed) if error.is_end() => Error::Write(failed),
-                _ => error,
-            }))
-        })
-        .await
+        }
+        let head = ready!(self.poll_head(cx, interim));
+        Poll::Ready(head.map_err(|error| match self.sending.failed.take() {
+            Some(failed) if error.is_end() => Error::Write(failed),
+            _ => error,
+        }))
+    }
+
+    /// Whether something of the answer has come.
+    pub fn has_received(&self) -> bool {
+        !self.decoder.is_idle() || !self.input.is_empty()
+    }
+
+    /// The stream, for a connection that another one takes over. Bytes that were read and not used
+    /// are lost: there are none if the connection [is reusable](Self::is_reusable).
+    pub fn into_stream(self) -> S {
+        self.stream
     }
 
     /// The head of the last answer.
@@ -232,7 +255,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         })
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        interim: &mut dyn FnMut(&ResponseHead),
+    ) -> Poll<Result<(), Error>> {
         loop {
             if !self.input.is_empty() {
                 let mut rest = &self.input[..];
@@ -245,6 +272,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                     let left = self.interim_left.checked_sub(used);
                     self.interim_left = left.ok_or(Error::Endless)?;
+                    interim(&self.head);
                     continue;
                 }
             }

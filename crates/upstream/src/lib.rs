@@ -7,13 +7,14 @@
 //! | [`dial`], [`origin_tls`] | a new connection: addresses of a name, the permitted ones, TCP, TLS |
 //! | [`names`], [`resolver`] | the addresses of a name, cached while they are used; one lookup |
 //! | [`driver`] | the requests that wait for decisions of a `weir_pool::Pool`: for an origin's calls and for pools of workers |
+//! | [`hop`] | fields that are not passed on |
 //! | [`limiter`] | how many requests an origin gets at once, and which ones wait |
 //! | [`fault`], [`failure`] | why a request had no answer |
 //!
-//! Pools of FastCGI servers have their own connections in the gateway's `dispatch`, because they
+//! Pools of servers have their own connections in the gateway's `dispatch`, because they
 //! work differently: each address of a name is a server with checks and a share of the requests. A
-//! kept connection occupies a worker of the server, so the balancer counts it, and it moves between
-//! reactors.
+//! kept connection may occupy a worker of the server, so the balancer counts it, and it moves between
+//! reactors. For servers that speak HTTP, [`h1`] is on such a connection while a request is there.
 #![forbid(unsafe_code)]
 
 pub mod address;
@@ -23,6 +24,7 @@ pub mod driver;
 pub mod failure;
 pub mod fault;
 pub mod h1;
+pub mod hop;
 pub mod limiter;
 pub mod names;
 pub mod origin;

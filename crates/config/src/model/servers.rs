@@ -3,13 +3,15 @@
 use alloc::{string::String, vec::Vec};
 use core::{fmt, time::Duration};
 
-use super::Address;
+use super::{Address, Forwarded, Pool, Runtime};
 
 /// Servers, and the load balancing between them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Servers {
     /// The servers; not empty.
     pub list: Vec<UpstreamServer>,
+    /// What is sent to servers that speak HTTP. `None`: they speak FastCGI.
+    pub http: Option<HttpServers>,
     /// The balancing algorithm.
     pub balance: Balance,
     /// Limits of the adaptive concurrency per server, if `maxconn` is not written. `None`: `maxconn` is the limit.
@@ -42,6 +44,25 @@ impl Servers {
     pub fn has_names(&self) -> bool {
         let named = |server: &UpstreamServer| matches!(server.address, Upstream::Named { .. });
         self.list.iter().any(named)
+    }
+}
+
+/// Requests to servers with `protocol = "http"`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpServers {
+    /// Their Host. `None`: the client's.
+    pub host: Option<String>,
+    /// The fields that say who the client is.
+    pub forwarded: Forwarded,
+}
+
+impl Pool {
+    /// Settings of servers that speak HTTP. `None`: its workers speak FastCGI.
+    pub fn http(&self) -> Option<&HttpServers> {
+        match &self.runtime {
+            Runtime::Servers(servers) => servers.http.as_ref(),
+            Runtime::Php(_) | Runtime::Command(_) => None,
+        }
     }
 }
 
@@ -146,4 +167,37 @@ pub enum Check {
     Tcp,
     /// The server responds to a FastCGI request for this path with 2xx or 3xx.
     FastCgi(String),
+    /// The server responds to a GET request for `path` with one of the statuses.
+    Http {
+        /// The path.
+        path: String,
+        /// Good statuses.
+        statuses: Statuses,
+    },
+}
+
+/// Ranges of statuses, each with its first and last one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Statuses(pub Vec<(u16, u16)>);
+
+impl Statuses {
+    /// Whether a status is among them.
+    pub fn has(&self, status: u16) -> bool {
+        let has = |(first, last): &(u16, u16)| (*first..=*last).contains(&status);
+        self.0.iter().any(has)
+    }
+}
+
+/// Writes the statuses as in weir.toml.
+impl fmt::Display for Statuses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (first, last)) in self.0.iter().enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
+            match first == last {
+                true => write!(f, "{comma}{first}")?,
+                false => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
 }

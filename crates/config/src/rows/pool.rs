@@ -57,6 +57,15 @@ pub(super) const POOL: &[Row] = &[
          requests) and `backup` (gets requests only while no other server is up): `{ address = \"10.0.0.5:9000\", weight = 50, backup = true }`. A host can be a name: each of \
          its addresses is a server, and the name is looked up again when its TTL is over.")
         .called(&["server", "upstreams", "backends", "listen", "upstream"]).only(&["servers"]),
+    key(&[Pool], "protocol", Kind::Word(&["fastcgi", "http"], &["https", "h2"]), Value("\"fastcgi\""),
+        "What the servers speak. `\"http\"`: HTTP/1.1, as applications in Node.js, Python, Go or Ruby do, or another web server: \
+         [upstreams.md](upstreams.md).").called(&["proxy_pass", "reverse_proxy", "ProxyPass"]).only(&["servers"]),
+    key(&[Pool], "host", Kind::HeaderValue, Absent("the client's"),
+        "`Host` header of the requests, instead of the one that the client has sent (servers with `protocol = \"http\"`).")
+        .called(&["proxy_set_header Host", "ProxyPreserveHost"]).only(&["servers"]).like("\"app.internal\""),
+    key(&[Pool], "forwarded", Kind::Word(&["x-forwarded-for", "forwarded", "off"], &[]), Value("\"x-forwarded-for\""),
+        "How the servers learn who the client is (servers with `protocol = \"http\"`). `\"x-forwarded-for\"`: `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`. \
+         `\"forwarded\"`: `Forwarded` (RFC 7239). `\"off\"`: weir adds no such header.").only(&["servers"]),
     key(&[Pool], "pm", Kind::Word(&["static", "dynamic", "ondemand", "auto"], &[]),
         Absent("`\"auto\"` with php, `\"static\"` with command"),
         "How the number of workers is chosen (php, command). `\"static\"`: always `max_children`. `\"dynamic\"`: \
@@ -145,7 +154,7 @@ pub(super) const POOL: &[Row] = &[
         "Format of the lines in `access_log`, with PHP-FPM's `%` codes."),
     key(&[Pool], "access_suppress_path", Kind::UrlPrefixes, Absent("none"),
         "Successful GET and HEAD requests without a body for these paths are not written to `access_log`."),
-    key(&[Pool], "keep_conn", Kind::Bool, Absent("`true` with command, `false` with servers"),
+    key(&[Pool], "keep_conn", Kind::Bool, Absent("`true` with command and with `protocol = \"http\"`, else `false`"),
         "Use a connection for many requests (command, servers); with `servers`, only for requests with an idempotent method. With PHP-FPM, an idle connection blocks a worker, and a \
          worker that continues after `fastcgi_finish_request()` looks free although it is busy.")
         .called(&["keep-conn", "fastcgi_keep_conn", "option_keep_conn", "enablereuse"]).begins("Requests").only(&["command", "servers"]),
@@ -166,11 +175,14 @@ pub(super) const POOL: &[Row] = &[
          and shrinks when they wait at the server.").only(&["servers"]),
     key(&[Pool], "limit_max", Kind::Count { min: 1, max: 65_536 }, Value("1000"),
         "Maximum of that limit (servers).").only(&["servers"]),
-    key(&[Pool], "check", Kind::Word(&["off", "tcp", "fastcgi"], &[]), Value("\"off\""),
+    key(&[Pool], "check", Kind::Word(&["off", "tcp", "fastcgi", "http"], &[]), Value("\"off\""),
         "Health check of the servers, in addition to their normal requests. `\"tcp\"`: a connection must succeed. `\"fastcgi\"`: a request for `check_path` must be answered with \
-         2xx or 3xx. A server that is down gets no requests, unless all are down.").called(&["health_check", "option_httpchk", "health_uri"]).only(&["servers"]),
-    key(&[Pool], "check_path", Kind::UrlPath, Value("\"/ping\""),
-        "SCRIPT_NAME and SCRIPT_FILENAME of the check request: PHP-FPM's `ping.path`, or a script of the server.").called(&["ping.path"]).only(&["servers"]),
+         2xx or 3xx. `\"http\"`: a GET request for `check_path` must be answered with a status of `check_status`. A server that is down gets no requests, unless all are down.").called(&["health_check", "option_httpchk", "health_uri"]).only(&["servers"]),
+    key(&[Pool], "check_path", Kind::UrlPath, Absent("`\"/ping\"` with `check = \"fastcgi\"`, `\"/\"` with `\"http\"`"),
+        "Path of the check request. With fastcgi it is SCRIPT_NAME and SCRIPT_FILENAME: PHP-FPM's `ping.path`, or a script of the server.").called(&["ping.path"]).only(&["servers"]),
+    key(&[Pool], "check_status", Kind::Text, Value("\"200-399\""),
+        "Statuses of a good answer to the check request, with `check = \"http\"`: numbers and ranges with commas between them.")
+        .called(&["http-check expect status", "health_status"]).only(&["servers"]).like("\"200, 204\""),
     key(&[Pool], "check_interval", Kind::Duration { zero: false }, Value("\"2s\""),
         "Time between two checks of a server, varied by up to a fifth.").called(&["inter", "health_interval"]).only(&["servers"]),
     key(&[Pool], "check_timeout", Kind::Duration { zero: false }, Value("\"5s\""),

@@ -55,6 +55,9 @@ pub(super) const ROUTE: &[Row] = &[
         "Folder that replaces the route's prefix: with `path = \"/javascript/*\"` and `alias = \"/usr/share/javascript\"`, \
          `/javascript/a.js` is the file `/usr/share/javascript/a.js`. Scripts run there too. `fallback` and `script_root` \
          of the site do not apply there.").called(&["Alias"]).like("\"/usr/share/javascript\""),
+    key(&[Route], "strip_prefix", Kind::Bool, Value("false"),
+        "Requests to a pool with `protocol = \"http\"` come without the route's prefix: with `path = \"/api/*\"`, `/api/users` is `/users` there.")
+        .called(&["handle_path", "proxy_pass with a path"]),
     key(&[Route], "reply", Kind::Reply, Absent("none"),
         "Answer with `{ status = 200, body = \"…\", content_type = \"text/plain; charset=utf-8\" }`. The body is a template.")
         .called(&["respond"]),
@@ -85,7 +88,8 @@ pub(super) const SETTINGS: &[Row] = &[
         "What to do with `%2F` in a path. `\"pass\"`: it is never a file, but can be the path-info of a script or of the fallback \
          (decoded in `PATH_INFO`, as sent in `REQUEST_URI`). `\"refuse\"`: 404.").called(&["AllowEncodedSlashes"]),
     key(BOTH, "pool", Kind::Reference, Absent("none: scripts are refused with 403, never sent as text"),
-        "NAME of the pool that runs the scripts. `\"\"` in a route: none.")
+        "NAME of the pool that runs the scripts. A pool with `protocol = \"http\"` gets every request that is for no file: [upstreams.md](upstreams.md). \
+         `\"\"` in a route: none.")
         .called(&["fastcgi_pass", "use_fcgi_app", "upstream", "backend", "php_fastcgi"]),
     key(BOTH, "params", Kind::Params, Absent("none"),
         "Additional FastCGI parameters for the worker. Values are templates. A route adds to those of its site.")

@@ -1,6 +1,8 @@
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, VIA};
 use proptest::prelude::*;
 
+use weir_upstream::hop::trailers;
+
 use super::{super::message, *};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

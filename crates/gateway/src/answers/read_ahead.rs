@@ -24,7 +24,7 @@ use weir_net::FilePart;
 use weir_observe::{clock, error_log::tell, seldom::Seldom};
 
 use crate::scripts::{
-    fastcgi::{Failure, OnDrop, Owner, Progress, Run},
+    run::{Failure, OnDrop, Owner, Progress, Run},
     spool::{FILE_BLOCK, SpoolFile, SpoolSpace},
 };
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use weir_http::{Part, Stream, Truncated};
 use weir_observe::error_log::tell;
 
-use crate::scripts::fastcgi::{Owner, Progress, Run};
+use crate::scripts::run::{Owner, Progress, Run};
 
 /// The rest of a worker's response.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use crate::{
     connections::{handover, tls_settings},
     dispatch::{NewWorker, PoolHandle},
     route,
-    scripts::fastcgi::connection::WorkerConn,
+    scripts::run::connection::WorkerConn,
 };
 
 /// Messages that wait for a descriptor.

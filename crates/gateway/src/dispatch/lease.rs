@@ -28,7 +28,7 @@ use crate::{
         OwnedWorker,
         pool_log::{Line, ScriptEnd},
     },
-    scripts::fastcgi::connection::WorkerConn,
+    scripts::run::connection::WorkerConn,
 };
 
 /// The right to use one worker. See the module. Its fields are in a box: it is moved many times, and a request that waits has

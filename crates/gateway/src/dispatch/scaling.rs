@@ -30,7 +30,7 @@ use weir_upstream::driver::Sender;
 use super::{Lease, PoolHandle, Slot, State, scaling::processors::Processors, servers::Note};
 use crate::{
     clock::{self, NEVER},
-    scripts::fastcgi::connection::WorkerConn,
+    scripts::run::connection::WorkerConn,
 };
 
 /// The scaling of a pool whose workers weir starts.

@@ -40,7 +40,7 @@ pub(crate) use self::{
 use weir_control::path_inside;
 
 use super::{Lease, PoolHandle, Slot, State, scaling::Effects};
-use crate::{clock, resolver::Resolver, scripts::fastcgi::connection::WorkerConn};
+use crate::{clock, resolver::Resolver, scripts::run::connection::WorkerConn};
 
 /// The servers of a pool.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ use crate::{
     record::Record,
     scripts::{
         self, Response,
-        fastcgi::{Progress, StderrCopy},
+        run::{Progress, StderrCopy},
         spool::BodyLimits,
     },
     trace,

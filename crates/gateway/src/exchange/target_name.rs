@@ -13,6 +13,7 @@ impl fmt::Display for Named<'_> {
             Target::Action(_) => f.write_str("reply of the route"),
             Target::File(_) => f.write_str("file"),
             Target::Script(script) => write!(f, "script {}", script.filename().display()),
+            Target::Pool { .. } => f.write_str("pool"),
             Target::DirectoryRedirect { .. } => f.write_str("redirect to the folder"),
             Target::Options { .. } => f.write_str("options"),
             Target::MethodNotAllowed { .. } => f.write_str("method not allowed"),

@@ -85,7 +85,7 @@ pub(super) fn answer_target(
                 ),
             })
         }
-        Target::Script(_) => Err(Refusal::client(
+        Target::Script(_) | Target::Pool { .. } => Err(Refusal::client(
             StatusCode::FORBIDDEN,
             "forbidden",
             "it is a script, but only files can be sent here",

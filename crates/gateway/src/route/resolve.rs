@@ -14,6 +14,9 @@
 //! 5. A path without a file, or a folder without index, goes to the fallback, with no path-info and the request's own
 //!    URI; without a fallback 404.
 //!
+//! With a pool whose servers speak HTTP there are no scripts, indexes and fallbacks: the pool gets each path without a file, each
+//! folder, and each method but GET and HEAD.
+//!
 //! A path with an encoded slash is neither file nor folder; it may be the path-info of a script or of the fallback.
 //!
 //! Below `deny_scripts` nothing runs, not even an index file: scripts there are text. Elsewhere a PHP source that the
@@ -172,7 +175,10 @@ impl<L: Lookup> Walk<'_, L> {
         if rules.hides(path) {
             return Ok(self.not_found(HIDDEN, path));
         }
-        let script = rules.script_in(wanted);
+        let script = match rules.settings.is_proxied {
+            true => None,
+            false => rules.script_in(wanted),
+        };
         if wanted.is_plain() || script.is_some() {
             let name = script.map_or(path, |(name, _)| name);
             match rules.hidden.file(name) {
@@ -210,10 +216,16 @@ impl<L: Lookup> Walk<'_, L> {
         if !wanted.is_plain() {
             return self.fallback(wanted, "no file name has an encoded slash", path);
         }
+        if rules.settings.is_proxied
+            && (path.ends_with(b"/") || !matches!(*method, Method::GET | Method::HEAD))
+        {
+            return Ok(rules.passed_on(wanted));
+        }
         if path.ends_with(b"/") {
             return self.folder(wanted, method);
         }
         match self.open(path)? {
+            Opened::Dir if rules.settings.is_proxied => Ok(rules.passed_on(wanted)),
             Opened::File(entry) => Ok(self.send(entry, method)),
             Opened::Dir => Ok(redirect_to_folder(path, method, query)),
             Opened::Missing => self.fallback(wanted, "no such file", path),
@@ -302,6 +314,9 @@ impl<L: Lookup> Walk<'_, L> {
         let (rules, Some((_, query))) = (self.rules, wanted.request) else {
             return Ok(self.not_found(why, tried));
         };
+        if rules.settings.is_proxied {
+            return Ok(rules.passed_on(wanted));
+        }
         let rewrite = match &rules.fallback {
             None => return Ok(self.not_found(why, tried)),
             Some(Fallback::Path(path)) => return self.stand_in(wanted, path),

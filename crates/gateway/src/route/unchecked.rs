@@ -1,4 +1,5 @@
-//! Scripts of a site whose files are on another machine: `check_files = false`, and its root does not exist here.
+//! Targets of a site without a root here: what servers that speak HTTP answer, and scripts whose files are on another machine
+//! (`check_files = false`).
 
 use std::path::PathBuf;
 
@@ -9,8 +10,43 @@ use super::{
 };
 
 impl Rules {
-    /// The target of `wanted` without checking files. `None`: files must be checked.
-    pub(super) fn unchecked<F, S: From<Script>>(
+    /// The target of `wanted` without a file. `None`: files must be checked.
+    pub(super) fn unseen<F, S: From<Script>>(
+        &self,
+        wanted: &Wanted<'_>,
+        root: &[u8],
+    ) -> Option<Target<'static, F, S>> {
+        match self.settings.is_proxied {
+            true if self.hides(wanted.path) => {
+                Some(self.absent("hidden by hide_files", wanted.path))
+            }
+            true => Some(self.passed_on(wanted)),
+            false => self.unchecked(wanted, root),
+        }
+    }
+
+    /// The request goes to servers that speak HTTP: with the client's own target, unless the site changes it.
+    pub(super) fn passed_on<F, S>(&self, wanted: &Wanted<'_>) -> Target<'static, F, S> {
+        let query = wanted.request.and_then(|(_, query)| query);
+        let strips = self.settings.strip_prefix.as_deref();
+        let below = strips.and_then(|prefix| wanted.path.strip_prefix(prefix.as_bytes()));
+        let path = match below {
+            Some(below) => [b"/", below].concat(),
+            None if wanted.rewritten => wanted.path.to_vec(),
+            None => return Target::Pool { target: None },
+        };
+        let mut target = Vec::with_capacity(path.len() + query.map_or(0, str::len) + 1);
+        weir_semantics::path::encode(&path, &mut target);
+        if let Some(query) = query {
+            target.push(b'?');
+            target.extend_from_slice(query.as_bytes());
+        }
+        Target::Pool {
+            target: Some(target),
+        }
+    }
+
+    fn unchecked<F, S: From<Script>>(
         &self,
         wanted: &Wanted<'_>,
         root: &[u8],

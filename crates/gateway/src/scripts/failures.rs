@@ -11,7 +11,7 @@ use crate::{
     dispatch::PoolHandle,
     exchange::BoxFuture,
     record::Record,
-    scripts::{fastcgi::Failure, spool::BodyError},
+    scripts::{run::Failure, spool::BodyError},
     trace,
 };
 
@@ -146,7 +146,9 @@ pub(crate) async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusa
             };
             bad_gateway("worker_died", "connection_terminated", how)
         }
-        Failure::Protocol(_) => bad_gateway("bad_response", "http_protocol_error", message),
+        Failure::Protocol(_) | Failure::NotHttp(_) => {
+            bad_gateway("bad_response", "http_protocol_error", message)
+        }
         Failure::Silent { .. } | Failure::Terminated | Failure::Late | Failure::Cancelled => {
             Refusal::upstream(
                 StatusCode::GATEWAY_TIMEOUT,

@@ -15,7 +15,10 @@ use crate::{
     },
     exchange::fastcgi_front,
     record::Record,
-    scripts::fastcgi::{Failure, OnDrop, Progress, Run, StderrCopy, cgi::Head},
+    scripts::{
+        fastcgi::cgi::Head,
+        run::{Failure, OnDrop, Progress, Run, StderrCopy},
+    },
 };
 
 /// The answer of a worker.

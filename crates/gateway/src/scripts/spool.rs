@@ -17,7 +17,7 @@ use std::{
 
 use bytes::Bytes;
 use weir_http::RequestBody;
-use weir_net::{CloseGuard, OpenFile};
+use weir_net::{CloseGuard, FilePart, OpenFile};
 use weir_observe::clock;
 
 use crate::connections::client::Client;
@@ -231,8 +231,10 @@ impl Spooled {
         &self.memory
     }
 
-    pub(crate) fn file(&self) -> Option<&Rc<SpoolFile>> {
-        self.file.as_ref()
+    /// The part that is in a file, to be read.
+    pub(crate) fn file_part(&self) -> Option<FilePart> {
+        let file = self.file.as_ref()?;
+        Some(FilePart::new(file.file().clone(), 0, file.len()))
     }
 }
 

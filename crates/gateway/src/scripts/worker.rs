@@ -31,11 +31,12 @@ use crate::{
     route::Rules,
     scripts::{
         fastcgi::{
-            self, Failure, OnDrop, Progress, Run, StderrCopy,
+            self,
             cgi::{self, Head},
-            connection::WorkerConn,
+            params,
         },
-        params,
+        proxy,
+        run::{self, Failure, OnDrop, Progress, Run, StderrCopy, connection::WorkerConn},
         spool::Spooled,
     },
     trace,
@@ -147,22 +148,38 @@ impl AtWorker {
             WorkerText(record),
             record.wait.and_then(|wait| wait.waited).unwrap_or(0)
         );
-        let (id, mut request) = (worker.next_id(), fastcgi::buffer());
-        let keeps = lease.pool.settings.keep_conn;
-        client::begin_request(&mut request, id, client.request.role(), keeps);
         let length = body.map(Spooled::len);
-        match rules {
-            Some(rules) => params::put(record, &rules.settings, id, length, &mut request),
-            None => fastcgi_front::put_params(record, id, &mut request),
-        }
         record.dispatched = clock::now();
         record.first_byte = None;
         let asker = client.conn.source.number(record.named);
         lease.begin(&facts(record, length.unwrap_or(0)), asker);
         client.work_begins();
-        note(record, &client.conn, &mut lease, &request);
         let by = (record.id, record.summary());
-        let mut run = Run::start((lease, worker), &client.request, by, request, body);
+        let mut run = match (rules, pool.settings.http()) {
+            (Some(rules), Some(http)) => {
+                note(record, &client.conn, &mut lease, &[]);
+                let request = proxy::Outgoing {
+                    method: &record.head.method,
+                    target: proxy::head::target(record),
+                    lines: proxy::head::lines(record, &rules.settings, http),
+                    body,
+                };
+                let of = (lease, worker);
+                Run::over_http(proxy::Conversation::start(of, &client.request, by, request))
+            }
+            (rules, _) => {
+                let (id, mut request) = (worker.next_id(), run::buffer());
+                let keeps = pool.settings.keep_conn;
+                client::begin_request(&mut request, id, client.request.role(), keeps);
+                match rules {
+                    Some(rules) => params::put(record, &rules.settings, id, length, &mut request),
+                    None => fastcgi_front::put_params(record, id, &mut request),
+                }
+                note(record, &client.conn, &mut lease, &request);
+                let (of, who) = ((lease, worker), &client.request);
+                Run::over_fastcgi(fastcgi::Conversation::start(of, who, by, request, body))
+            }
+        };
         run.ends_at(record.policy.deadline);
         run.on_drop(match record.policy.on_client_left {
             OnClientLeft::Finish => OnDrop::Finish,
@@ -218,6 +235,14 @@ impl AtWorker {
         record: &Record,
         client: &Client,
     ) -> Poll<Result<Head, HeadError>> {
+        let interim = &mut |interim| client.send_interim(interim);
+        if let Some(head) = ready!(self.run.poll_head(cx, interim)) {
+            let head = head.map_err(HeadError::Failed)?;
+            if let Some(lost) = &head.lost {
+                odd(record, self.pool, lost);
+            }
+            return Poll::Ready(Ok(head));
+        }
         let limit = self.pool.settings.max_response_head;
         let in_front = record.params.is_some();
         loop {

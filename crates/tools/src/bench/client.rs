@@ -206,7 +206,7 @@ impl Connection {
         let Connection(client) = self;
         client.begin(&h1::Request {
             method: request.method(),
-            target,
+            target: target.as_bytes(),
             lines: &lines,
             length,
             says_empty: says_length,

@@ -44,8 +44,8 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             }
             gateway(case, &scope, root, notes);
         }
-        // `weir check` reports a missing root.
-        if !root.is_dir() {
+        // `weir check` reports a missing root. Servers that speak HTTP get what is no file.
+        if !root.is_dir() || settings.is_proxied {
             continue;
         }
         let entries = entries(settings, root);
@@ -85,7 +85,7 @@ pub(super) fn look_briefly(site: &Site, notes: &mut Notes) {
     let Some(root) = settings.root.as_deref().filter(|root| root.is_dir()) else {
         return;
     };
-    if !has_route_for_slash(site) {
+    if !has_route_for_slash(site) && !settings.is_proxied {
         let label = format!("[site.{}]", site.name);
         index(&label, settings, root, &entries(settings, root), notes);
     }

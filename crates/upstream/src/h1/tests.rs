@@ -75,7 +75,7 @@ fn request<'r>(
 ) -> Request<'r> {
     Request {
         method,
-        target,
+        target: target.as_bytes(),
         lines,
         length,
         says_empty,

@@ -7,19 +7,22 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use http::Method;
 use tokio::io::ReadBuf;
 use weir_config::{Address, Check, Runtime};
 use weir_fcgi::{
     ProtocolStatus, Role,
     client::{self, Event, Params, ResponseDecoder},
 };
+use weir_http1::Limits;
 use weir_observe::clock;
 use weir_pool::{Micros, ServerId, mixed};
+use weir_upstream::h1;
 
 use super::CheckStatus;
 use crate::{
     dispatch::PoolHandle,
-    scripts::fastcgi::{cgi, connection::WorkerConn},
+    scripts::{fastcgi::cgi, run::connection::WorkerConn},
 };
 
 /// Checks a server until it is removed.
@@ -35,8 +38,12 @@ pub(super) async fn watch(pool: &'static PoolHandle, server: ServerId, serial: u
         if matches!(settings.check, Check::FastCgi(_)) {
             pool.make_room(server, serial);
         }
+        let host = match settings.http.as_ref().and_then(|http| http.host.as_deref()) {
+            Some(host) => host.to_owned(),
+            None => authority(&address),
+        };
         let (at, began) = (SystemTime::now(), clock::precise());
-        let check = look(&address, &settings.check);
+        let check = look(&address, &settings.check, &host);
         let result = tokio::time::timeout(settings.check_timeout, check).await;
         let took = Duration::from_micros(clock::precise() - began);
         let (good, what) = match result {
@@ -80,7 +87,7 @@ enum CheckResult {
 /// # Errors
 ///
 /// What is wrong with the server, for the log.
-async fn look(address: &Address, check: &Check) -> Result<CheckResult, String> {
+async fn look(address: &Address, check: &Check, host: &str) -> Result<CheckResult, String> {
     let conn = match WorkerConn::connect(address).await {
         Ok(conn) => conn,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(CheckResult::Busy),
@@ -88,7 +95,45 @@ async fn look(address: &Address, check: &Check) -> Result<CheckResult, String> {
     };
     match check {
         Check::FastCgi(path) => ask(conn, path).await.map(CheckResult::Good),
+        Check::Http { path, statuses } => {
+            let asked = get(conn, path, host).await;
+            let status = asked.map_err(|error| format!("its answer is not usable: {error}"))?;
+            match statuses.has(status) {
+                true => Ok(CheckResult::Good(format!("status {status}"))),
+                false => Err(format!("it answered with status {status}")),
+            }
+        }
         Check::Off | Check::Tcp => Ok(CheckResult::Good("connected".to_owned())),
+    }
+}
+
+/// Requests `path` over HTTP and returns the status.
+async fn get(conn: WorkerConn, path: &str, host: &str) -> Result<u16, h1::Error> {
+    // Checks run on the first reactor.
+    let conn = conn.at_home(0).map_err(h1::Error::Unsent)?;
+    let limits = Limits {
+        head: MAX_HEAD as u32,
+        ..Limits::default()
+    };
+    let mut conn = h1::Connection::new(conn, limits);
+    let lines = format!("Host: {host}\r\nUser-Agent: weir-check\r\nConnection: close\r\n");
+    conn.begin(&h1::Request {
+        method: &Method::GET,
+        target: path.as_bytes(),
+        lines: lines.as_bytes(),
+        length: Some(0),
+        says_empty: false,
+    })?;
+    // Only the head matters, so the rest is not read.
+    conn.exchange(&mut None::<String>).await?;
+    Ok(conn.head().status())
+}
+
+/// The host of a server that is known by its address, for a check.
+fn authority(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(_) => "localhost".to_owned(),
     }
 }
 

@@ -10,7 +10,7 @@ use weir_upstream::dial::is_of_this_side;
 
 use crate::{
     dispatch::{ConnectError, Lease, LeaseInner, PoolHandle, State, scaling::Effects},
-    scripts::fastcgi::connection::WorkerConn,
+    scripts::run::connection::WorkerConn,
 };
 
 /// Which server a request may go to.

@@ -15,7 +15,7 @@ use crate::{
     connections::client::Conn,
     record::{Endpoints, Record},
     route::Script,
-    scripts::{about, params, policy},
+    scripts::{about, fastcgi::params, policy},
 };
 
 /// Makes the record of a request with these parameters.

@@ -203,6 +203,10 @@ pub(super) fn describe(target: &Target<'_>) -> String {
                 info => format!("script {name}{query} info {info}"),
             }
         }
+        Target::Pool { target } => {
+            let target = target.as_deref().unwrap_or(b"as it is");
+            format!("pool {}", String::from_utf8_lossy(target))
+        }
         Target::DirectoryRedirect { location, status } => {
             format!("{} {}", status.as_u16(), location.to_str().unwrap())
         }

@@ -7,7 +7,8 @@ use std::num::NonZeroU64;
 
 use http::StatusCode;
 use weir_http::Fields;
-use weir_http1::{Name, check_field, check_value};
+use weir_http1::{Name, ResponseHead, check_field, check_value};
+use weir_upstream::hop;
 
 /// A script's response head.
 #[derive(Debug)]
@@ -130,10 +131,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Head, usize)> {
     if lines > MAX_LINES {
         head.bad = Some(Box::new(BadHead::TooMany));
     }
-    if head.lost.as_ref().is_some_and(|lost| lost.has_length) {
-        head.headers.remove(Name::ContentLength);
-        head.content_length = None;
-    }
+    let mut head = head.without_lost_length();
     if !head.status_said && head.headers.has(Name::Location) {
         head.status = StatusCode::FOUND;
     }
@@ -175,6 +173,50 @@ impl Head {
             .map_or(self.is_event_stream, |buffering| !buffering)
     }
 
+    /// The head of an answer over HTTP. Its parser has checked the fields. Those about the connection are left out, and
+    /// `Server`, as in nginx: clients need not know what runs behind weir.
+    pub(crate) fn of_http(answer: &ResponseHead) -> Head {
+        let fields = answer.fields();
+        let mut head = Head::of_capacity(fields.as_bytes().len() + ROOM);
+        // A parsed head has 100 to 999.
+        head.status = StatusCode::from_u16(answer.status()).unwrap_or(StatusCode::BAD_GATEWAY);
+        head.status_said = true;
+        // RFC 9112 §6.3: the coding overrides the length.
+        let is_chunked = fields.has(Name::TransferEncoding);
+        let mut named = Vec::new();
+        for value in fields.all(Name::Connection) {
+            hop::add_named(Some(Name::Connection), value, &mut named);
+        }
+        for (known, name, value) in fields.iter() {
+            let is_left_out = match known {
+                Some(Name::ContentLength) => is_chunked,
+                // It names another address of the server, which clients would take for one of weir.
+                Some(Name::AltSvc | Name::Server | Name::Trailer) => true,
+                known => hop::is_of_hop(known, name, &named),
+            };
+            let becomes = match known {
+                _ if is_left_out => Line::Dropped,
+                Some(Name::Status) => Line::Kept,
+                known => head.take_field(known, name, value),
+            };
+            match becomes {
+                Line::Kept | Line::Spelled(..) => head.headers.push_read((known, name), value),
+                Line::Dropped => {}
+                Line::Lost => head.lose(&[name, b": ", value].concat()),
+            }
+        }
+        head.without_lost_length()
+    }
+
+    /// No Content-Length counts if one of them was left out.
+    fn without_lost_length(mut self) -> Head {
+        if self.lost.as_ref().is_some_and(|lost| lost.has_length) {
+            self.headers.remove(Name::ContentLength);
+            self.content_length = None;
+        }
+        self
+    }
+
     fn take_line<'l>(&mut self, line: &'l [u8]) -> Line<'l> {
         let Some(colon) = memchr::memchr(b':', line) else {
             return Line::Lost;
@@ -182,6 +224,24 @@ impl Head {
         let name = line[..colon].trim_ascii_end();
         let value = line[colon + 1..].trim_ascii();
         let known = Name::of(name);
+        match self.take_field(known, name, value) {
+            Line::Kept => {}
+            other => return other,
+        }
+        self.headers.note(known);
+        // "Name: value" and the end of the line, without other white space.
+        let is_usual = name.len() == colon
+            && line[colon..].starts_with(b": ")
+            && line.ends_with(b"\r\n")
+            && colon + 2 + value.len() + 2 == line.len();
+        match is_usual {
+            true => Line::Kept,
+            false => Line::Spelled(name, value),
+        }
+    }
+
+    /// Takes what the gateway needs of a field. `Kept`: it is passed on.
+    fn take_field(&mut self, known: Option<Name>, name: &[u8], value: &[u8]) -> Line<'static> {
         match known {
             Some(Name::Status) => {
                 self.take_status(value);
@@ -220,16 +280,7 @@ impl Head {
         if known.is_none() && matches!(name[0], b'X' | b'x') && self.take_hidden(name, value) {
             return Line::Dropped;
         }
-        self.headers.note(known);
-        // "Name: value" and the end of the line, without other white space.
-        let is_usual = name.len() == colon
-            && line[colon..].starts_with(b": ")
-            && line.ends_with(b"\r\n")
-            && colon + 2 + value.len() + 2 == line.len();
-        match is_usual {
-            true => Line::Kept,
-            false => Line::Spelled(name, value),
-        }
+        Line::Kept
     }
 
     /// A field for the gateway that is rare. False: it is another one.

@@ -25,20 +25,20 @@ use std::{
 use weir_fcgi::client::{self, Extension};
 use weir_observe::{error_log::tell, pool_log::Cost};
 
-use super::{AfterEnd, Failure, Live};
+use super::{super::run::Failure, AfterEnd, Conversation};
 use crate::{clock::NEVER, dispatch::AskedBy};
 
-impl Live {
+impl Conversation {
     /// Handles a record of weir's own types.
     pub(super) fn take_extension(&mut self, record: &Extension) -> Result<(), Failure> {
         match (record.kind, self.after_end) {
             (READY, AfterEnd::Running) => match Figures::parse(record.content()) {
                 Some(figures) => {
                     if let Some(used) = figures.opcache_used {
-                        self.lease.looked_at_opcache(used);
+                        self.work.lease.looked_at_opcache(used);
                     }
                     if !figures.session.is_empty() {
-                        self.lease.used_session(figures.session);
+                        self.work.lease.used_session(figures.session);
                     }
                     self.after_end = AfterEnd::Ready(figures.cost);
                 }
@@ -46,7 +46,7 @@ impl Live {
             },
             (STATUS, AfterEnd::Expected | AfterEnd::Running) => {
                 if self.after_end == AfterEnd::Running {
-                    self.lease.is_finishing();
+                    self.work.lease.is_finishing();
                 }
                 let request = &mut self.request;
                 if request.written == request.buffer.len() {
@@ -57,11 +57,11 @@ impl Live {
                     let message = "it asks for the pool's status and does not read the answer";
                     return Err(Failure::Protocol(message.into()));
                 }
-                let status = self.lease.pool.status(AskedBy::Nobody).to_php();
+                let status = self.work.lease.pool.status(AskedBy::Nobody).to_php();
                 client::extension(&mut request.buffer, STATUS, &status);
             }
             (NOTE, AfterEnd::Expected | AfterEnd::Running)
-                if self.lease.take_note(record.content()) => {}
+                if self.work.lease.take_note(record.content()) => {}
             (LATE_STDERR, AfterEnd::Running) => self.take_stderr(record.content()),
             (kind, AfterEnd::Expected) => {
                 return Err(Failure::Protocol(format!(
@@ -77,7 +77,7 @@ impl Live {
     pub(super) fn stray(&mut self, what: &dyn std::fmt::Display) {
         tell!(
             warning,
-            self.about(),
+            self.work.about(),
             "the worker sent data after its response ({what}) and is replaced"
         );
         self.after_end = AfterEnd::Stray;
@@ -99,32 +99,32 @@ impl Live {
 
     /// Keeps the worker in a separate task until it is free.
     pub(super) fn run_on(mut self: Box<Self>) {
-        self.lease.is_finishing();
-        let tracked = (self.lease.pool.settings).request_terminate_timeout_track_finished;
+        self.work.lease.is_finishing();
+        let tracked = (self.work.lease.pool.settings).request_terminate_timeout_track_finished;
         if !tracked {
-            self.terminate_at = NEVER;
+            self.work.terminate_at = NEVER;
         }
         self.slow_at = NEVER;
-        self.late_at = NEVER;
-        self.watch.detach();
+        self.work.late_at = NEVER;
+        self.work.watch.detach();
         // A script that has answered may be silent for any time.
-        self.watch.silence = NEVER;
-        self.watch.moved();
+        self.work.watch.silence = NEVER;
+        self.work.watch.moved();
         // Without a runtime the gateway is ending, and its workers with it.
         if tokio::runtime::Handle::try_current().is_err() {
-            return self.lease.kill();
+            return self.work.lease.kill();
         }
         tokio::task::spawn_local(async move {
             let failure = poll_fn(|cx| self.poll_finishing(cx)).await;
             self.end_stderr();
             match (self.after_end, failure) {
-                (AfterEnd::Ready(cost), None) => self.lease.release(Some(self.conn), cost),
-                (_, Some(Failure::Closed { .. })) => self.lease.release(None, Cost::default()),
+                (AfterEnd::Ready(cost), None) => self.work.lease.release(Some(self.conn), cost),
+                (_, Some(Failure::Closed { .. })) => self.work.lease.release(None, Cost::default()),
                 (_, failure) => {
                     if let Some(Failure::Terminated) = failure {
-                        self.lease.terminate(self.id);
+                        self.work.lease.terminate(self.work.id);
                     }
-                    self.lease.kill();
+                    self.work.lease.kill();
                 }
             }
         });

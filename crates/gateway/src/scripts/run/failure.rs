@@ -5,7 +5,7 @@
 //! | END_REQUEST | the answer | is released (weir's PHP: at READY). A connection is kept if `keep_conn` is set, the whole request was written, and nothing followed the end |
 //! | the connection closes before its first byte | 502 if the request ended a worker of weir's own; otherwise another worker, if `weir_pool::may_retry` allows it, or 502 | a new process; a program that still runs gets a new connection |
 //! | the connection closes within the answer | 502 before the head was sent, otherwise its connection is cut | the same |
-//! | bytes that are not FastCGI; `request_terminate_timeout` | 502; 504 | is killed and replaced (php, command), or its connection is closed (servers) |
+//! | bytes that are not FastCGI, or not HTTP; `request_terminate_timeout` | 502; 504 | is killed and replaced (php, command), or its connection is closed (servers) |
 //! | silence for `read_timeout` | 504 | its script runs to its end (php, command); the connection is closed (servers) |
 //! | no head of an answer by the request's `timeout` | 504 | is killed, within the budget of `dispatch::cancels` |
 //!
@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     },
     /// The bytes are not FastCGI, or the worker refused the request.
     Protocol(String),
+    /// The bytes are not HTTP, or more than weir takes.
+    NotHttp(String),
     /// The worker was silent for `read_timeout`. `goes_on`: its script continues, and only
     /// `request_terminate_timeout` ends it.
     Silent { limit: Duration, goes_on: bool },
@@ -53,6 +55,7 @@ impl std::fmt::Display for Failure {
                 error: Some(error), ..
             } => write!(f, "the connection to the worker failed: {error}"),
             Failure::Protocol(error) => write!(f, "the worker does not speak FastCGI: {error}"),
+            Failure::NotHttp(error) => write!(f, "the server's answer is not valid HTTP: {error}"),
             Failure::Silent { limit, goes_on } => {
                 let seconds = limit.as_secs_f64();
                 write!(

@@ -10,10 +10,11 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
+    pin::Pin,
     task::{Context, Poll},
 };
 
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use weir_config::Address;
 use weir_observe::clock;
 use weir_sys::{socket, watch::Watched};
@@ -192,6 +193,36 @@ impl WorkerConn {
     /// The whole request is written.
     pub(crate) fn written(&mut self) {
         self.room = None;
+    }
+}
+
+/// For HTTP: bytes go in both directions, and a connection is closed by its drop.
+impl AsyncRead for WorkerConn {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        WorkerConn::poll_read(self.get_mut(), cx, buffer)
+    }
+}
+
+impl AsyncWrite for WorkerConn {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        WorkerConn::poll_write(self.get_mut(), cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().written();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -8,7 +8,7 @@ use weir_fcgi::{client::Params, nv};
 use weir_http1::{Name, ParsedFields};
 use weir_observe::error_log::tell;
 
-use super::about;
+use super::super::about;
 use crate::{
     connections::tls_settings,
     record::{Record, protocol},
@@ -128,42 +128,12 @@ pub(crate) fn of_all(scheme: &str, server_software: &str) -> Vec<u8> {
 
 fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
     let fields = &record.head.fields;
-    let only = settings.pass_headers.as_deref();
-    let has_tls = record.endpoints.tls.is_some();
     let set = |name: &[u8]| {
         let mut params = settings.params.iter();
         params.any(|(param, _)| is_param_of(param, name))
     };
     let passes = |known: Option<Name>, name: &[u8]| {
-        if !known.is_none_or(may_pass) {
-            return false;
-        }
-        let is_plain = known.is_some()
-            || match spelling(name) {
-                Spelling::Plain => true,
-                // A variable is passed only once. If a client sends both spellings, the one with dashes counts,
-                // because it is unambiguous.
-                Spelling::Underscores => {
-                    settings.underscores_in_headers && {
-                        let dashes: Vec<u8> = name.iter().map(|byte| dash(*byte)).collect();
-                        fields.named(&dashes).next().is_none()
-                    }
-                }
-                Spelling::Other => false,
-            };
-        if !is_plain {
-            tell!(
-                debug,
-                about(record),
-                "the header \"{}\" is not passed on: only names with letters, digits and dashes \
-                 are safe, because PHP changes other characters",
-                name.to_ascii_lowercase().escape_ascii()
-            );
-        }
-        is_plain
-            && only.is_none_or(|only| only.iter().any(|one| is_spelled_like(one, name)))
-            && !set(name)
-            && !(has_tls && tls_settings::is_of_tls(name))
+        known.is_none_or(may_pass) && !set(name) && is_passed(record, settings, (known, name))
     };
     if !has_repeats(fields) {
         for (known, name, value) in fields.iter() {
@@ -192,6 +162,40 @@ fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
         };
         params.header(name, &values.join(separator));
     }
+}
+
+/// Whether a field may reach an application: its name cannot be mistaken for another one, and the site wants it.
+pub(crate) fn is_passed(
+    record: &Record,
+    settings: &Settings,
+    (known, name): (Option<Name>, &[u8]),
+) -> bool {
+    let is_plain = known.is_some()
+        || match spelling(name) {
+            Spelling::Plain => true,
+            // A variable is passed only once. If a client sends both spellings, the one with dashes counts,
+            // because it is unambiguous.
+            Spelling::Underscores => {
+                settings.underscores_in_headers && {
+                    let dashes: Vec<u8> = name.iter().map(|byte| dash(*byte)).collect();
+                    record.head.fields.named(&dashes).next().is_none()
+                }
+            }
+            Spelling::Other => false,
+        };
+    if !is_plain {
+        tell!(
+            debug,
+            about(record),
+            "the header \"{}\" is not passed on: only names with letters, digits and dashes \
+             are safe, because PHP changes other characters",
+            name.to_ascii_lowercase().escape_ascii()
+        );
+    }
+    let only = settings.pass_headers.as_deref();
+    is_plain
+        && only.is_none_or(|only| only.iter().any(|one| is_spelled_like(one, name)))
+        && !(record.endpoints.tls.is_some() && tls_settings::is_of_tls(name))
 }
 
 /// Whether a header occurs several times.

@@ -11,7 +11,6 @@
 
 use weir_observe::{
     clock::{self, NEVER},
-    error_log::tell,
     pool_log::Cost,
 };
 
@@ -24,32 +23,45 @@ impl Run {
         let Some(mut live) = self.live.take() else {
             return;
         };
-        let is_php = live.lease.is_php();
+        if let Live::Http(conversation) = &live
+            && conversation.is_answered()
+        {
+            return live.finish();
+        }
+        let pool = live.work().lease.pool;
+        let is_php = live.work().lease.is_php();
         if self.on_drop == OnDrop::Cancel {
-            if !live.lease.pool.has_workers() {
-                return live.lease.release(None, Cost::default());
-            }
-            match live.lease.pool.may_cancel() {
-                Ok(()) => return live.cancel(),
-                Err(next) => live.cancel_at = next,
-            }
+            live = match live {
+                Live::FastCgi(mut conversation) if pool.has_workers() => match pool.may_cancel() {
+                    Ok(()) => return conversation.cancel(),
+                    Err(next) => {
+                        conversation.cancel_at = next;
+                        Live::FastCgi(conversation)
+                    }
+                },
+                live => return live.into_lease().release(None, Cost::default()),
+            };
         }
         let limit = match (self.on_drop, is_php) {
-            (OnDrop::Kill, _) | (OnDrop::Abort, false) => return live.lease.kill(),
+            (OnDrop::Kill, _) | (OnDrop::Abort, false) => return live.into_lease().kill(),
             (OnDrop::Finish | OnDrop::Cancel, false) => MAX_UNWANTED,
             (OnDrop::Finish | OnDrop::Abort | OnDrop::Cancel, true) => u64::MAX,
         };
-        if is_php {
-            live.request.abort();
+        if let Live::FastCgi(conversation) = &mut live
+            && is_php
+        {
+            conversation.request.abort();
+            if self.on_drop == OnDrop::Abort {
+                let silence = conversation.work.watch.silence;
+                conversation.abandon_at = clock::now().saturating_add(silence);
+            }
         }
-        if self.on_drop == OnDrop::Abort {
-            live.abandon_at = clock::now().saturating_add(live.watch.silence);
-        }
-        live.late_at = deadline;
-        if live.lease.pool.has_workers() {
+        let work = live.work_mut();
+        work.late_at = deadline;
+        if pool.has_workers() {
             // The script may be silent: nobody waits for it, and other limits end it.
-            live.watch.silence = NEVER;
-            live.watch.moved();
+            work.watch.silence = NEVER;
+            work.watch.moved();
         }
         let mut rest = Run {
             live: Some(live),
@@ -69,18 +81,6 @@ impl Run {
                 }
             });
         }
-    }
-}
-
-impl Live {
-    /// Stops a script whose answer cannot be used.
-    pub(super) fn cancel(self: Box<Self>) {
-        tell!(
-            debug,
-            self.about(),
-            "the script is cancelled and its worker replaced, because the client has left"
-        );
-        self.lease.kill();
     }
 }
 
