@@ -128,6 +128,18 @@ impl KeyHash {
     pub(crate) fn low(self) -> u64 {
         self.0[0]
     }
+
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.0[0].to_le_bytes());
+        bytes[8..].copy_from_slice(&self.0[1].to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> KeyHash {
+        let whole = u128::from_le_bytes(bytes);
+        KeyHash([whole as u64, (whole >> 64) as u64])
+    }
 }
 
 impl Subject {

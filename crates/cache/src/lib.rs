@@ -1,4 +1,4 @@
-//! The cache of answers (RFC 9111) that the front and the egress share, without sockets and without a clock: every time is an argument.
+//! The cache of answers (RFC 9111) that the front and the egress share. Its rules have no I/O and no clock: every time is an argument.
 //!
 //! | module | decides |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | module | keeps |
 //! |---|---|
 //! | [`store`] | the answers, within limits |
+//! | [`disk`] | those that survive restarts |
 //! | [`key`] | nothing: it names what is stored, for requests and for purges |
 //! | [`purges`] | what the application has declared outdated |
 //! | [`tags`] | nothing: it reads the names by which an application purges answers |
@@ -26,6 +27,7 @@
 
 pub mod conditions;
 pub mod directives;
+pub mod disk;
 pub mod fields;
 pub mod flights;
 pub mod key;

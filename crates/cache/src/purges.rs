@@ -136,6 +136,43 @@ impl Purges {
         number
     }
 
+    /// Numbers up to this one may have been given by others.
+    pub(crate) fn reach(&self, number: u64) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.last = table.last.max(number);
+        self.now.store(table.last, Ordering::Release);
+    }
+
+    /// Leaves out so many numbers.
+    pub(crate) fn skip(&self, count: u64) {
+        self.reach(self.asked().0.saturating_add(count));
+    }
+
+    /// All that is noted, with the lowest number first.
+    pub(crate) fn all(&self) -> Vec<(Purge, Manner, u64)> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let subjects = table.subjects.iter();
+        let subjects = subjects.map(|(subject, numbers)| (Purge::Subject(*subject), *numbers));
+        let numbers = subjects.chain([(Purge::All, table.all)]);
+        let mut all: Vec<(Purge, Manner, u64)> = numbers
+            .flat_map(|(purge, numbers)| {
+                let soft = (purge.clone(), Manner::Soft, numbers.soft);
+                [soft, (purge, Manner::Hard, numbers.hard)]
+            })
+            .filter(|(_, _, number)| *number > 0)
+            .collect();
+        all.extend(table.prefixes.iter().map(|prefix| {
+            let purge = Purge::Prefix {
+                site: prefix.site.clone(),
+                host: prefix.host.clone(),
+                target: prefix.target.clone(),
+            };
+            (purge, prefix.manner, prefix.number)
+        }));
+        all.sort_unstable_by_key(|(_, _, number)| *number);
+        all
+    }
+
     /// What the purges say of an object. `asked` is its [`Asked`]. If no purge is about it, that moves on, so that these are
     /// not compared with it again.
     pub(crate) fn standing(&self, seed: &Seed, names: Names<'_>, asked: &AtomicU64) -> Standing {

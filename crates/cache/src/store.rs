@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! look ─► Miss                        fill ─► push … push ─► finish: stored
-//!      └► Hit(object, standing)                    └ dropped, or too large: not stored
+//!      ├► Hit(object, standing)                    └ dropped, or too large: not stored
+//!      └► OnDisk ─► read: into memory, and look again
 //! ```
 //!
 //! Several shards with a lock each share the memory. A lock is held only while a table is changed, never while something is waited for, so that
@@ -13,6 +14,7 @@
 
 mod fill;
 mod object;
+mod on_disk;
 mod shard;
 
 use std::{
@@ -22,6 +24,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    thread::{self, JoinHandle},
 };
 
 use bytes::Bytes;
@@ -29,13 +32,15 @@ use bytes::Bytes;
 pub use self::{
     fill::{Filling, New, Varied},
     object::{Body, CODINGS, Head, Object},
+    on_disk::{OnDisk, ReadBack},
 };
 use self::{
     object::PLACE,
     shard::{Limits, Removed, Shard},
 };
 use super::{
-    key::{Key, KeyHash, Seed},
+    disk::{Disk, Note},
+    key::{Key, KeyHash, Seed, parts_of},
     purges::{Asked, Manner, Purge, Purges, Standing},
 };
 
@@ -54,21 +59,26 @@ pub struct Settings {
 
 /// A store whose answers have heads of type `H`.
 #[derive(Debug)]
-pub struct Store<H> {
+pub struct Store<H: Head> {
     settings: Settings,
     seed: Seed,
     shards: Box<[Mutex<Shard<Slot<H>>>]>,
-    purges: Purges,
+    purges: Arc<Purges>,
     counts: Counts,
+    disk: Option<Arc<Disk<H>>>,
+    /// The thread that writes to the disk.
+    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the store has for a request.
 #[derive(Debug)]
-pub enum Found<H> {
+pub enum Found<H: Head> {
     /// Nothing, or what was purged.
     Miss,
     /// An answer for it.
     Hit(Arc<Object<H>>, Standing),
+    /// Perhaps an answer, which must be read first.
+    OnDisk(OnDisk<H>),
 }
 
 /// What the store holds, and what has happened since it was made.
@@ -84,6 +94,25 @@ pub struct Figures {
     pub evictions: u64,
     /// Purges that were asked for.
     pub purges: u64,
+    /// The same on the disk.
+    pub disk: DiskFigures,
+}
+
+/// What the disk holds, and what has happened since the store was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiskFigures {
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Answers, and notes about variants.
+    pub objects: u64,
+    /// Answers that were written.
+    pub written: u64,
+    /// Answers that were not written, because the disk was full or slow.
+    pub not_written: u64,
+    /// Answers that were removed to make room.
+    pub evictions: u64,
+    /// Answers that were found damaged, or missing.
+    pub damaged: u64,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +123,7 @@ struct Counts {
 
 /// What a key leads to.
 #[derive(Debug)]
-enum Slot<H> {
+enum Slot<H: Head> {
     Object(Arc<Object<H>>),
     Variants(Arc<Variants>),
 }
@@ -112,27 +141,44 @@ struct Variants {
 const MOST_SHARDS: u64 = 16;
 
 impl<H: Head> Store<H> {
-    /// An empty store.
+    /// An empty store, in memory.
     ///
     /// # Errors
     /// If the kernel gives no random numbers.
-    pub fn new(settings: Settings) -> io::Result<Store<H>> {
-        let largest = settings.max_object.saturating_mul(8).max(1 << 20);
+    pub fn new(settings: Settings) -> io::Result<Arc<Store<H>>> {
+        Ok(Arc::new(Store::with(
+            settings,
+            Seed::random()?,
+            Arc::default(),
+            None,
+        )))
+    }
+
+    fn with(
+        settings: Settings,
+        seed: Seed,
+        purges: Arc<Purges>,
+        disk: Option<Arc<Disk<H>>>,
+    ) -> Store<H> {
+        // The largest answer takes half a shard at most while it is filled.
+        let largest = settings.max_object.saturating_mul(2).max(1 << 20);
         let shards = (settings.memory / largest).clamp(1, MOST_SHARDS);
         let shards = 1 << shards.ilog2();
         let limits = Limits {
             bytes: settings.memory / shards,
             values: settings.max_objects.div_ceil(shards as usize),
         };
-        Ok(Store {
+        Store {
             settings,
-            seed: Seed::random()?,
+            seed,
             shards: (0..shards)
                 .map(|_| Mutex::new(Shard::new(limits)))
                 .collect(),
-            purges: Purges::default(),
+            purges,
             counts: Counts::default(),
-        })
+            disk,
+            writer: Mutex::default(),
+        }
     }
 
     /// The secret for keys and subjects.
@@ -147,21 +193,39 @@ impl<H: Head> Store<H> {
 
     /// Looks for an answer. If answers of this key vary, `values` is called with [`Varied::names`], and says what [`Varied::values`] are
     /// for this request.
-    pub fn look(&self, key: &Key, values: impl FnOnce(&[u8]) -> Vec<u8>) -> Found<H> {
-        let object = match self.get(key.hash()) {
-            Some(Slot::Object(object)) if object.key() == key.text() => object,
+    pub fn look(self: &Arc<Self>, key: &Key, values: impl FnOnce(&[u8]) -> Vec<u8>) -> Found<H> {
+        if let Some(disk) = &self.disk {
+            disk.hear();
+        }
+        match self.get(key.hash()) {
+            Some(Slot::Object(object)) => self.found(key, object),
             Some(Slot::Variants(variants)) => {
                 let key = key.variant(&self.seed, &variants.names, &values(&variants.names));
                 match self.get(key.hash()) {
-                    Some(Slot::Object(object)) if object.key() == key.text() => object,
-                    _ => return Found::Miss,
+                    Some(Slot::Object(object)) => self.found(&key, object),
+                    Some(Slot::Variants(_)) => Found::Miss,
+                    None => self.find_on_disk(key),
                 }
             }
-            _ => return Found::Miss,
-        };
+            None => self.find_on_disk(key.clone()),
+        }
+    }
+
+    fn found(&self, key: &Key, object: Arc<Object<H>>) -> Found<H> {
+        if object.key() != key.text() {
+            return Found::Miss;
+        }
+        if let (Body::File(body), Some(disk)) = (object.body(), &self.disk)
+            && !body.is_unchanged()
+        {
+            self.remove_object(&object);
+            disk.file_was_changed(key.hash());
+            return Found::Miss;
+        }
         match self.standing(&object) {
             Standing::Gone => {
                 self.remove_object(&object);
+                self.forget(key.hash());
                 Found::Miss
             }
             standing => Found::Hit(object, standing),
@@ -196,7 +260,7 @@ impl<H: Head> Store<H> {
         };
         let body = Body::Memory(body);
         let object = Object::new(new.head, body, &new.tags, key.text(), new.asked);
-        if !self.place(&key, Arc::new(object)) {
+        if !self.place(key.hash(), Arc::new(object)) {
             return false;
         }
         if let Some(vary) = new.vary {
@@ -210,7 +274,7 @@ impl<H: Head> Store<H> {
     pub fn renew(&self, object: &Object<H>, head: H, asked: Asked) -> Arc<Object<H>> {
         let renewed = Arc::new(object.renewed(head, asked));
         let key = self.seed.hash(object.key());
-        self.place_at(key, renewed.clone());
+        self.place(key, renewed.clone());
         renewed
     }
 
@@ -231,15 +295,18 @@ impl<H: Head> Store<H> {
         self.dispose(removed);
     }
 
-    /// Removes what is stored for a key. Of an answer that is being made a purge must tell that it is outdated.
+    /// Removes what is stored for a URL, in all variants, and what is being made for it.
     pub fn remove(&self, key: &Key) {
+        let parts = parts_of(key.text());
+        let url = self.seed.url(parts.site, parts.host, parts.target);
+        self.note(&Purge::Subject(url), Manner::Hard);
         let removed = self.shard(key.hash()).remove(key.hash());
         self.dispose(removed);
     }
 
     /// Notes a purge: for each look that begins after this call the purged answers are outdated.
     pub fn purge(&self, purge: &Purge, manner: Manner) {
-        self.purges.note(purge, manner);
+        self.note(purge, manner);
         self.counts.purges.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -256,6 +323,9 @@ impl<H: Head> Store<H> {
             figures.objects += shard.len() as u64;
             figures.evictions += shard.evictions();
         }
+        if let Some(disk) = &self.disk {
+            figures.disk = disk.figures();
+        }
         figures
     }
 
@@ -268,12 +338,8 @@ impl<H: Head> Store<H> {
         self.shard(hash).get(hash).cloned()
     }
 
-    fn place(&self, key: &Key, object: Arc<Object<H>>) -> bool {
-        self.place_at(key.hash(), object)
-    }
-
     /// False: it was purged meanwhile, or has no room. An answer that was purged softly does not replace one that was not.
-    fn place_at(&self, hash: KeyHash, object: Arc<Object<H>>) -> bool {
+    fn place(&self, hash: KeyHash, object: Arc<Object<H>>) -> bool {
         let standing = self.standing(&object);
         if standing == Standing::Gone {
             return false;
@@ -290,11 +356,18 @@ impl<H: Head> Store<H> {
         {
             return false;
         }
-        let is_stored = shard.insert(hash, Slot::Object(object), weight, &mut removed);
+        let is_stored = shard.insert(hash, Slot::Object(object.clone()), weight, &mut removed);
         drop(shard);
         self.dispose(removed);
         if is_stored {
             self.counts.stored.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(disk) = &self.disk {
+            // What it has is outdated, whether the new one will be written or not.
+            disk.replace(hash, object.file());
+            if is_stored {
+                disk.write(hash, &object);
+            }
         }
         is_stored
     }
@@ -314,6 +387,9 @@ impl<H: Head> Store<H> {
             let variants = Arc::new(Variants { names, keys });
             let slot = Slot::Variants(variants.clone());
             shard.insert(key.hash(), slot, weight as u32, &mut removed);
+            if let Some(disk) = &self.disk {
+                disk.write_variants(key.hash(), &variants.names);
+            }
             variants
         });
         drop(shard);
@@ -321,7 +397,31 @@ impl<H: Head> Store<H> {
         if let Some(oldest) = variants.add(variant, self.settings.max_variants) {
             let removed = self.shard(oldest).remove(oldest);
             self.dispose(removed);
+            self.forget(oldest);
         }
+    }
+
+    fn note(&self, purge: &Purge, manner: Manner) {
+        let number = self.purges.note(purge, manner);
+        if let Some(disk) = &self.disk {
+            disk.purge(Note {
+                purge: purge.clone(),
+                manner,
+                number,
+            });
+        }
+    }
+
+    /// The disk does not need it any more.
+    fn forget(&self, hash: KeyHash) {
+        if let Some(disk) = &self.disk {
+            disk.forget(hash);
+        }
+    }
+
+    fn weight_of_variants(&self, names: &[u8]) -> u32 {
+        let keys = size_of::<KeyHash>() * self.settings.max_variants;
+        (size_of::<Variants>() + PLACE + names.len() + keys) as u32
     }
 
     /// Drops what was removed. Without the names by which answers vary these cannot be found, so that they are removed, too.
@@ -353,7 +453,26 @@ impl<H: Head> Store<H> {
     }
 }
 
+impl<H: Head> Drop for Store<H> {
+    fn drop(&mut self) {
+        if let Some(disk) = &self.disk {
+            disk.close();
+        }
+        let writer = lock(&self.writer).take();
+        // The thread itself may be the last that has used the store.
+        if let Some(writer) = writer.filter(|writer| writer.thread().id() != thread::current().id())
+        {
+            let _ = writer.join();
+        }
+    }
+}
+
 impl Variants {
+    fn new(names: Box<[u8]>) -> Variants {
+        let keys = Mutex::default();
+        Variants { names, keys }
+    }
+
     /// Notes a variant. The result is one that is too many.
     fn add(&self, variant: KeyHash, most: usize) -> Option<KeyHash> {
         let mut keys = lock(&self.keys);
@@ -371,7 +490,7 @@ impl Variants {
     }
 }
 
-impl<H> Clone for Slot<H> {
+impl<H: Head> Clone for Slot<H> {
     fn clone(&self) -> Slot<H> {
         match self {
             Slot::Object(object) => Slot::Object(object.clone()),
@@ -385,4 +504,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

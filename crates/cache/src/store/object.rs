@@ -2,20 +2,35 @@
 
 use std::{
     fmt,
-    sync::{OnceLock, atomic::AtomicU64},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bytes::Bytes;
 
 use crate::{
+    disk::FileBody,
     key::Subject,
     purges::{Asked, Names},
 };
 
 /// The head of a stored answer, as its user needs it: status, fields, how long it is fresh.
 pub trait Head: Send + Sync + 'static {
+    /// Which format [`write`](Head::write) has. Files with another one are not read.
+    const FORMAT: u32;
+
     /// How much memory it takes besides its own size, bytes.
     fn weight(&self) -> usize;
+
+    /// Appends it to what is written to a file.
+    fn write(&self, out: &mut Vec<u8>);
+
+    /// Reads what was written. `None`: it is damaged.
+    fn read(bytes: &[u8]) -> Option<Self>
+    where
+        Self: Sized;
 }
 
 /// A stored answer. It does not change; a renewed one takes its place.
@@ -35,6 +50,8 @@ pub struct Object<H> {
 pub enum Body {
     /// In memory.
     Memory(Bytes),
+    /// In a file.
+    File(Arc<FileBody>),
 }
 
 /// How many coded forms of a body an object has room for.
@@ -62,7 +79,8 @@ impl<H> Object<H> {
         Object::named(head, self.body.clone(), self.names.clone(), asked)
     }
 
-    fn named(head: H, body: Body, names: Box<[u8]>, asked: Asked) -> Object<H> {
+    /// `names`: as they are in a record.
+    pub(super) fn named(head: H, body: Body, names: Box<[u8]>, asked: Asked) -> Object<H> {
         Object {
             head,
             body,
@@ -85,6 +103,22 @@ impl<H> Object<H> {
     /// The text of its key.
     pub fn key(&self) -> &[u8] {
         self.names().key
+    }
+
+    pub(super) fn file(&self) -> Option<&FileBody> {
+        match &self.body {
+            Body::Memory(_) => None,
+            Body::File(body) => Some(body),
+        }
+    }
+
+    /// Number of tags, tags and key, for a record.
+    pub(crate) fn all_names(&self) -> &[u8] {
+        &self.names
+    }
+
+    pub(crate) fn asked(&self) -> Asked {
+        Asked(self.asked.load(Ordering::Relaxed))
     }
 
     pub(super) fn names(&self) -> Names<'_> {
@@ -119,6 +153,7 @@ impl Body {
     pub fn len(&self) -> u64 {
         match self {
             Body::Memory(bytes) => bytes.len() as u64,
+            Body::File(body) => body.len(),
         }
     }
 
@@ -127,9 +162,10 @@ impl Body {
         self.len() == 0
     }
 
-    fn in_memory(&self) -> u64 {
+    pub(crate) fn in_memory(&self) -> u64 {
         match self {
             Body::Memory(bytes) => bytes.len() as u64,
+            Body::File(_) => size_of::<FileBody>() as u64,
         }
     }
 }

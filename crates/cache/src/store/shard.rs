@@ -109,6 +109,14 @@ impl<V> Shard<V> {
         self.nodes.get(place as usize)?.value.as_ref()
     }
 
+    /// Whether it is there and was used since it came.
+    pub(crate) fn is_used(&self, hash: KeyHash) -> bool {
+        let node = self
+            .find(hash)
+            .and_then(|place| self.nodes.get(place as usize));
+        node.is_some_and(|node| node.is_main || node.uses > 0)
+    }
+
     /// Stores a value in place of the one with the same hash. False: it is too large, or too much is reserved.
     pub(crate) fn insert(
         &mut self,
@@ -117,20 +125,23 @@ impl<V> Shard<V> {
         weight: u32,
         removed: &mut Removed<V>,
     ) -> bool {
+        // A renewed value is as much in use as the one before it.
+        let before = self.find(hash).and_then(|place| self.node(place));
+        let before = before.map(|node| (node.uses, node.is_main));
         removed.extend(self.remove(hash));
         if self.limits.values == 0 || !self.make_room(weight.into(), removed) {
             removed.push(value);
             return false;
         }
         while self.table.len() >= self.limits.values && self.evict(removed) {}
-        let is_main = self.ghosts.take(hash.low());
+        let (uses, is_main) = before.unwrap_or_else(|| (0, self.ghosts.take(hash.low())));
         let place = self.new_node(Node {
             hash: hash.low(),
             value: Some(value),
             weight,
             older: NONE,
             newer: NONE,
-            uses: 0,
+            uses,
             is_main,
         });
         self.push(place);
