@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
 # them, many reloads and upgrades under load, very many certificates and handshakes, scanners of TLS, h3i, nodes that share
-# certificates, and pools that share a load of PHP, both killed at random; and weir-php in php-cgi and php, and
+# certificates, and pools that share a load of PHP, both killed at random; the cache's store; and weir-php in php-cgi and php, and
 # in other versions of PHP; weir in containers, and the files for Kubernetes at its API server. The last three take root:
 #
 #   setup/conformance.sh TARGET [STEP]
@@ -86,6 +86,11 @@ packages() {
     "$(dirname "$0")/packages.sh" "$target" "$1"
 }
 
+# With 2 GB of small answers.
+killed_cache() {
+    "$cargo" run --locked --release --package weir-cache --example restart -- "$target/killed-cache" 2
+}
+
 started=$(date +%s)
 check "nodes that share certificates" tests tls nodes::
 check "HTTP/2 over TLS" tests tls http2
@@ -108,6 +113,8 @@ check "the dashboard for Grafana" setup/grafana.sh
 check "Kubernetes" setup/kubernetes.sh "$target"
 check "packages of Debian 12" packages bookworm
 check "packages of Debian 13" packages trixie
+check "the cache's store and its files" "$cargo" test --locked --release --package weir-cache -- --nocapture store:: disk::
+check "a cache that is killed" killed_cache
 check "h3i is built" "$cargo" build --locked --manifest-path setup/h3i/Cargo.toml --target-dir "$target/h3i"
 check "scanners of TLS, h3i" tests_of_release tls conformance::
 echo

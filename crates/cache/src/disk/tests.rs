@@ -411,6 +411,38 @@ fn the_folder_keeps_its_limit_and_what_is_used() {
 }
 
 #[test]
+fn answers_may_be_asked_for_while_the_folder_is_read() {
+    let folder = TempDir::new().unwrap();
+    let settings = || DiskSettings {
+        max: 16 << 20,
+        ..settings(folder.path())
+    };
+    let store = open_with(settings());
+    for number in 0..6_000 {
+        insert(&store, number, 1_000);
+        if number % 100 == 99 {
+            store.flush();
+        }
+    }
+    drop(store);
+    assert!(files(folder.path(), "objects").len() > 20);
+    for round in 0..10 {
+        let store: Arc<Store<u64>> = Store::open(LIMITS, settings()).unwrap();
+        let mut number = round;
+        while !store.is_loaded() {
+            number = (number + 389) % 6_000;
+            has(&store, number, 1_000);
+        }
+        assert!(
+            (0..6_000)
+                .step_by(97)
+                .all(|number| has(&store, number, 1_000))
+        );
+        assert_eq!(store.figures().disk.damaged, 0);
+    }
+}
+
+#[test]
 fn nobody_waits_for_a_slow_disk() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path());
