@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    cache,
     document::{Document, Named, PoolTables, SiteTables},
     egress,
     entries::Entries,
@@ -51,9 +52,12 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         sites,
         programs: programs(&document.programs, &pools, &pool_names, sink),
         pools,
+        cache: None,
         egress: egress::egress(document, sink),
         log: log(&document.log, sink),
     };
+    let store = cache::cache(&document.cache, sink);
+    config.cache = cache::is_used(&config).then_some(store);
     if !document.log.is_written("egress") {
         let log = &mut config.log;
         log.egress = match config.egress {
@@ -747,6 +751,8 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         }
     }
     check_sessions(document, config, sink);
+    let sites = document.sites.iter().map(|tables| &tables.site.entries);
+    cache::check_use(&document.cache, sites, config, sink);
     let spool = config.server.max_spool;
     let largest = config
         .sites

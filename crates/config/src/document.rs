@@ -24,6 +24,7 @@ pub(crate) struct Document {
     pub(crate) sites: Vec<SiteTables>,
     pub(crate) pools: Vec<PoolTables>,
     pub(crate) programs: Vec<Named>,
+    pub(crate) cache: Entries,
     pub(crate) egress: Option<EgressTables>,
     pub(crate) tls: Entries,
     pub(crate) acme: Entries,
@@ -77,6 +78,7 @@ impl Document {
             sites: Vec::new(),
             pools: Vec::new(),
             programs: Vec::new(),
+            cache: Entries::none(Section::Cache, "cache", 0..0),
             egress: None,
             tls: Entries::none(Section::Tls, "tls", 0..0),
             acme: Entries::none(Section::Acme, "tls.acme", 0..0),
@@ -89,6 +91,7 @@ impl Document {
         for (key, node) in in_order(root) {
             match key.get_ref().as_ref() {
                 "server" => document.server = walk.single(Section::Server, "server", node),
+                "cache" => document.cache = walk.single(Section::Cache, "cache", node),
                 "log" => document.log = walk.single(Section::Log, "log", node),
                 "egress" => document.egress = Some(walk.egress(node)),
                 "tls" => {
@@ -230,7 +233,25 @@ impl Walk<'_> {
         let mut entries = Entries::none(section, path, header);
         entries.read(table, self.folder, self.sink);
         entries.check_required(self.sink);
+        if matches!(section, Section::Site | Section::Route) {
+            entries.cache = self.cache(path, table).map(Box::new);
+        }
         entries
+    }
+
+    /// `cache` of a site or a route: a table, or the word that would be its only key.
+    fn cache(&mut self, path: &str, table: &DeTable<'_>) -> Option<Entries> {
+        let (key, node) = table.get_key_value("cache")?;
+        let path = format!("{path}.cache");
+        let header = node.span();
+        Some(match node.get_ref() {
+            DeValue::Table(table) => self.entries(Section::SiteCache, &path, header, table),
+            _ => {
+                let mut entries = Entries::none(Section::SiteCache, &path, header);
+                entries.read_short("preset", (key, node), self.folder, self.sink);
+                entries
+            }
+        })
     }
 
     /// The tables `[kind.NAME]`.
@@ -258,7 +279,7 @@ impl Walk<'_> {
         for (key, node) in in_order(table) {
             let name: &str = key.get_ref();
             let Some(table) = node.get_ref().as_table() else {
-                if rows::find(section, name).is_some() || name == "route" {
+                if rows::find(section, name).is_some() || section.tables().contains(&name) {
                     nameless.get_or_insert(key.span());
                 } else {
                     expected_table(&format!("[{kind}.{name}]"), node, self.sink);
@@ -348,7 +369,7 @@ fn is_pool_name(name: &str) -> bool {
         && !name.chars().any(char::is_control)
 }
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "server",
     "listen",
     "tls",
@@ -356,10 +377,11 @@ const NAMES: [&str; 9] = [
     "site",
     "pool",
     "program",
+    "cache",
     "egress",
     "log",
 ];
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 10] = [
     "[server]",
     "[listen.NAME]",
     "[tls]",
@@ -367,6 +389,7 @@ const TABLES: [&str; 9] = [
     "[site.NAME]",
     "[pool.NAME]",
     "[program.NAME]",
+    "[cache]",
     "[egress]",
     "[log]",
 ];

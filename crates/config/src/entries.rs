@@ -38,6 +38,8 @@ pub(crate) struct Entries {
     written: Vec<(&'static str, Entry)>,
     /// Keys that are there but wrong or misspelt. They were already reported.
     wrong: BTreeSet<&'static str>,
+    /// `cache` of a site or a route, which is a table, or a word for a table with a preset alone.
+    pub(crate) cache: Option<Box<Entries>>,
 }
 
 /// One key of the file.
@@ -60,6 +62,7 @@ impl Entries {
             header,
             written: Vec::new(),
             wrong: BTreeSet::new(),
+            cache: None,
         }
     }
 
@@ -104,15 +107,46 @@ impl Entries {
         }
     }
 
-    /// The header of the table as written: `[site.shop]`, `[[site.shop.route]]`.
+    /// Reads the value of one key of this table that is written elsewhere, as `written`: `cache = "headers"` for
+    /// `preset = "headers"`.
+    pub(crate) fn read_short(
+        &mut self,
+        name: &'static str,
+        (written, node): (&Key<'_>, &Spanned<DeValue<'_>>),
+        folder: &Path,
+        sink: &mut Sink,
+    ) {
+        let mut reader = Reader {
+            sink,
+            folder,
+            key: written.get_ref(),
+            parts: Vec::new(),
+        };
+        let row = rows::find(self.section, name);
+        match row.and_then(|row| reader.read(&row.kind, node)) {
+            Some(value) => self.written.push((
+                name,
+                Entry {
+                    value,
+                    key: written.span(),
+                    span: node.span(),
+                    parts: reader.parts,
+                },
+            )),
+            None => {
+                self.wrong.insert(name);
+            }
+        }
+    }
+
+    /// The header of the table as written: `[site.shop]`, `[[site.shop.route]]`, `[site.shop.route.cache]`.
     pub(crate) fn title(&self) -> String {
-        match self
-            .path
-            .strip_suffix(']')
-            .and_then(|path| path.rsplit_once('['))
-        {
-            Some((path, _)) => format!("[[{path}]]"),
-            None => format!("[{}]", self.path),
+        let Some((before, rest)) = self.path.rsplit_once('[') else {
+            return format!("[{}]", self.path);
+        };
+        match rest.split_once(']') {
+            Some((_, "")) | None => format!("[[{before}]]"),
+            Some((_, inner)) => format!("[{before}{inner}]"),
         }
     }
 
@@ -145,9 +179,11 @@ impl Entries {
             .written
             .iter()
             .map(|(name, entry)| (format!("{}.{name}", self.path), entry.span.clone()));
-        core::iter::once((self.path.clone(), self.header.clone()))
+        let own = core::iter::once((self.path.clone(), self.header.clone()))
             .chain(values)
-            .chain(self.headers())
+            .chain(self.headers());
+        let cache: Vec<_> = self.cache.iter().flat_map(|cache| cache.places()).collect();
+        own.chain(cache)
     }
 
     /// Places of headers whose values are elsewhere: `egress.set_headers.Authorization`.

@@ -15,10 +15,10 @@ use std::{
 use crate::{
     access_format::AccessFormat,
     model::{
-        Address, BasicAuth, EncodedSlash, ErrorFormat, FairBy, Forwarded, ForwardedFields, HashBy,
-        HostPattern, Hsts, Http2, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern,
-        Overlap, Peer, PriorityRule, QueueOrder, Rate, RequestPart, Reserve, Restart, Secret,
-        SerializeBy, SocketPath, ValuePattern,
+        Address, BasicAuth, CachePreset, EncodedSlash, ErrorFormat, FairBy, Forwarded,
+        ForwardedFields, HashBy, HostPattern, Hsts, Http2, Level, LogFormat, LogTarget,
+        OnClientLeft, OriginPattern, Overlap, PathPattern, Peer, PriorityRule, QueueOrder, Rate,
+        RequestPart, Reserve, Restart, Secret, SerializeBy, SocketPath, ValuePattern,
     },
     rows::{Kind, Row},
     schedule::Schedule,
@@ -75,6 +75,7 @@ settings! {
     Vec<IpAddr>: IpAddresses, |addresses| not_empty(addresses, quoted);
     Vec<HostPattern>: Hosts, |hosts| not_empty(hosts, quoted);
     Vec<OriginPattern>: Origins, |origins| not_empty(origins, quoted);
+    Vec<PathPattern>: PathPatterns, |patterns| Some(quoted(patterns));
     Vec<(String, String)>: Pairs, |pairs| table(pairs, |value| quote(value));
     Vec<Reserve>: Reserves, |reserves| not_empty(reserves, |all| shown(all, reserve));
     Vec<PriorityRule>: PriorityRules, |rules| not_empty(rules, |all| shown(all, rule));
@@ -342,6 +343,9 @@ macro_rules! words {
 }
 
 words! {
+    CachePreset {
+        "off" => Off, "headers" => Headers, "wordpress" => WordPress, "drupal" => Drupal, "mediawiki" => MediaWiki, "laravel" => Laravel,
+    }
     EncodedSlash { "pass" => Pass, "refuse" => Refuse }
     OnClientLeft { "finish" => Finish, "cancel" => Cancel, "finish_if_answering" => FinishIfAnswering }
     QueueOrder { "adaptive" => Adaptive, "fifo" => Fifo }

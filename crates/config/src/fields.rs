@@ -4,8 +4,8 @@
 use crate::{
     field::Field,
     model::{
-        Acme, Certificate, Egress, FastCgi, HostSettings, Http2Limits, Listener, Log, Php, Policy,
-        Pool, Program, Queue, Server, Servers, Settings, Tls, Workers,
+        Acme, Cache, CacheRules, Certificate, Egress, FastCgi, HostSettings, Http2Limits, Listener,
+        Log, Php, Policy, Pool, Program, Queue, Server, Servers, Settings, Tls, Workers,
     },
 };
 
@@ -101,6 +101,11 @@ fields! {
     }
     Servers {
         check_interval, check_timeout, rise, fall, slowstart, max_fails, fail_timeout, resolve_min, resolve_max,
+    }
+    Cache { memory, max_object, max_objects }
+    CacheRules {
+        preset, ttl, grace, stale_wait, bypass_cookies, bypass_paths, bypass_query, drop_query, sort_query, vary_cookies, mobile,
+        ignore_vary, max_variants, public_if, client_directives, purge_on, purge_params, login_paths, cache_status,
     }
     Egress {
         listen, socket, owner, group, mode, token_file, threads, max_connections, max_hosts, upgrade, connect,

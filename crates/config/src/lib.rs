@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod access_format;
 mod build;
+mod cache;
 mod clients;
 mod diagnostic;
 mod document;
@@ -48,6 +49,7 @@ use core::ops::Range;
 use std::{collections::BTreeMap, sync::Arc};
 
 pub use access_format::{AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, TimeUnit};
+pub use cache::preset_tables;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use egress::is_credential;
 pub use environment::Environment;
@@ -219,6 +221,7 @@ fn places(document: &Document) -> Places {
         &document.server,
         &document.tls,
         &document.acme,
+        &document.cache,
         &document.log,
     ]
     .into_iter()

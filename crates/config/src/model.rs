@@ -14,8 +14,9 @@ use core::{
     num::NonZeroU64,
     time::Duration,
 };
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
+mod cache;
 mod clients;
 mod egress;
 mod host;
@@ -26,6 +27,7 @@ mod program;
 mod servers;
 mod tls;
 
+pub use cache::{Cache, CachePreset, CacheRules};
 pub use clients::{BasicAuth, FairBy, ForwardedFields, Peer, Rate};
 pub use egress::{
     AllowRule, Egress, Forwarded, Host, HostSettings, Network, OriginHost, OriginPattern, Scheme,
@@ -63,6 +65,8 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// `[program.NAME]`, in the order of the file.
     pub programs: Vec<Program>,
+    /// `[cache]`. `None`: no site has a cache.
+    pub cache: Option<Cache>,
     /// `[egress]`. `None`: there is no such table.
     pub egress: Option<Egress>,
     /// `[log]`
@@ -475,6 +479,8 @@ pub struct Settings {
     pub basic_auth: Option<BasicAuth>,
     /// Maximum speed of each answer, bytes a second.
     pub bandwidth: Option<NonZeroU64>,
+    /// Which answers of scripts are stored. `None`: none. Sites and routes with the same rules share them.
+    pub cache: Option<Arc<CacheRules>>,
     /// Timeout, priority and order of requests for scripts.
     pub policy: Policy,
 }

@@ -9,9 +9,9 @@ use crate::{
     field::{Field, bare, path, quoted, quoted_list, shown, table},
     fields::Fields,
     model::{
-        Action, Address, AgentCheck, Balance, Check, Config, FastCgi, Listener, Log, PathPattern,
-        Php, Pm, Pool, PoolId, Program, Protocol, Queue, Route, Runtime, Server, Servers, Settings,
-        Site, Tls, UpstreamServer, Workers,
+        Action, Address, AgentCheck, Balance, CacheRules, Check, Config, FastCgi, Listener, Log,
+        PathPattern, Php, Pm, Pool, PoolId, Program, Protocol, Queue, Route, Runtime, Server,
+        Servers, Settings, Site, Tls, UpstreamServer, Workers,
     },
     rows::{self, Default, Row, Section, log::FACILITIES},
     settings::default_hide_files,
@@ -48,9 +48,19 @@ pub fn to_toml(config: &Config) -> String {
     for site in &config.sites {
         out.header(&format!("[site.{}]", site.name));
         out.section(Section::Site, |row| self::site(config, site, row));
+        if let Some(rules) = &site.settings.cache {
+            out.header(&format!("[site.{}.cache]", site.name));
+            out.section(Section::SiteCache, |row| cache_rules(rules, row));
+        }
         for route in &site.routes {
             out.header(&format!("[[site.{}.route]]", site.name));
             out.differing(|row| self::route(config, site, route, row));
+            if let Some(rules) = &route.settings.cache
+                && route.settings.cache != site.settings.cache
+            {
+                out.header(&format!("[site.{}.route.cache]", site.name));
+                out.section(Section::SiteCache, |row| cache_rules(rules, row));
+            }
         }
     }
     for pool in &config.pools {
@@ -69,6 +79,10 @@ pub fn to_toml(config: &Config) -> String {
     for program in &config.programs {
         out.header(&format!("[program.{}]", program.name));
         out.section(Section::Program, |row| self::program(config, program, row));
+    }
+    if let Some(cache) = &config.cache {
+        out.header("[cache]");
+        out.section(Section::Cache, |row| field(cache, row));
     }
     if let Some(egress) = &config.egress {
         out.header("[egress]");
@@ -345,9 +359,20 @@ fn overlay(config: &Config, site: &Settings, route: &Settings, row: &Row) -> Pri
 
 fn settings(config: &Config, settings: &Settings, row: &Row) -> Printed {
     match (row.name, settings.field(row.name)) {
+        ("cache", _) if settings.cache.is_none() => text("off"),
+        // A table of its own.
+        ("cache", _) => Foreign,
         ("pool", _) => option(settings.pool.map(|pool| quote(&config.pools[pool.0].name))),
         (_, Some(filled)) => option(filled.show(row)),
         (_, None) => field(&settings.policy, row),
+    }
+}
+
+/// Empty lists are printed, too: they may replace those of a preset.
+fn cache_rules(rules: &CacheRules, row: &Row) -> Printed {
+    match row.name {
+        "public_if" if rules.public_if.is_empty() => Value("{}".into()),
+        _ => field(rules, row),
     }
 }
 

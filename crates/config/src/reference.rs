@@ -131,6 +131,10 @@ fn about(section: Section) -> &'static str {
              a route takes all keys of its site except `hosts` and `listen`; they replace the site's values for the \
              requests that it matches."
         }
+        Section::SiteCache => {
+            "Which answers of the site's scripts are stored for other visitors: [Caching](caching.md). It is instead of `cache` of the site. A \
+             route has the same table, `[site.NAME.route.cache]`, after its other keys. What each preset says: [Presets](caching.md#presets)."
+        }
         Section::Pool => {
             "One table per pool of workers. Some keys are only for some of the three runtimes, which are then in brackets.\n\n\
              Keys that PHP-FPM also has have PHP-FPM's names, without the part before the dot: \
@@ -142,6 +146,9 @@ fn about(section: Section) -> &'static str {
         Section::Queue => "The queue of requests that wait for a worker of the pool.",
         Section::Program => {
             "One table per program that weir runs beside the pools: workers of a queue, schedulers, lines of a crontab: [programs.md](programs.md)."
+        }
+        Section::Cache => {
+            "The store for the answers of all sites with `cache`: [Caching](caching.md)."
         }
         Section::Egress => {
             "Outgoing calls of the application. Without this table, weir accepts none."
@@ -317,6 +324,11 @@ mod tests {
                 &["path = \"~^/(api|v1)/\""]
             }
             (Section::Route, _) => &["path = \"/api/*\""],
+            (Section::SiteCache, _) => &[
+                "ttl = \"1m\"",
+                "grace = \"1h\"",
+                "bypass_cookies = [\"session\"]",
+            ],
             (Section::Pool, "command") => &["command = [\"/usr/bin/php-cgi\"]"],
             (Section::Pool, "servers") => &["servers = [\"127.0.0.1:9000\"]", "queue.maxconn = 4"],
             (Section::Program, _) => &["command = [\"/bin/true\"]"],

@@ -3,6 +3,7 @@
 //! The parser, defaults, hints, `weir check --print` and the reference page all use these rows. A value that is not
 //! supported yet is known too: the message says that it is not supported, not that it is wrong.
 
+mod cache;
 mod egress;
 mod listen;
 pub(crate) mod log;
@@ -20,8 +21,8 @@ use std::{
 };
 
 use crate::rows::Section::{
-    Acme, Certificate, Egress, EgressHost, Listen, Log, Pool, Program, Queue, Route, Server, Site,
-    Tls,
+    Acme, Cache, Certificate, Egress, EgressHost, Listen, Log, Pool, Program, Queue, Route, Server,
+    Site, SiteCache, Tls,
 };
 
 /// A kind of table in weir.toml.
@@ -34,9 +35,11 @@ pub(crate) enum Section {
     Certificate,
     Site,
     Route,
+    SiteCache,
     Pool,
     Queue,
     Program,
+    Cache,
     Egress,
     EgressHost,
     Log,
@@ -52,9 +55,11 @@ impl Section {
         Certificate,
         Site,
         Route,
+        SiteCache,
         Pool,
         Queue,
         Program,
+        Cache,
         Egress,
         EgressHost,
         Log,
@@ -63,7 +68,8 @@ impl Section {
     /// Keys of the section that are tables of their own.
     pub(crate) fn tables(self) -> &'static [&'static str] {
         match self {
-            Site => &["route"],
+            Site => &["route", "cache"],
+            Route => &["cache"],
             Tls => &["acme"],
             Pool => &["queue"],
             Egress => &["host"],
@@ -81,9 +87,11 @@ impl Section {
             Certificate => "[certificate.NAME]",
             Site => "[site.NAME]",
             Route => "[[site.NAME.route]]",
+            SiteCache => "[site.NAME.cache]",
             Pool => "[pool.NAME]",
             Queue => "[pool.NAME.queue]",
             Program => "[program.NAME]",
+            Cache => "[cache]",
             Egress => "[egress]",
             EgressHost => "[egress.host.NAME]",
             Log => "[log]",
@@ -195,6 +203,14 @@ kinds! {
     Script "a regular expression", "'^(/.+\\.php)(/.*)?$'";
     Regexes "a list of regular expressions", "['/\\.']";
     PathPattern "a path pattern", "\"/api/*\"";
+    /// Path patterns; `...` stands for those of a preset.
+    PathPatterns "a list of path patterns", "[\"...\", \"/members/*\"]";
+    /// Names of cookies or parameters, with `*` and `?`; `...` stands for those of a preset.
+    Names "a list of names", "[\"...\", \"member_*\"]";
+    /// `NAME=VALUE`, with `*` and `?`; `...` stands for those of a preset.
+    Assignments "a list of names and values", "[\"...\", \"action=publish\"]";
+    /// Header fields, and values of theirs.
+    FieldValues "a table of headers and values", "{ X-Page = \"public\" }";
     /// A path of the site; empty: none.
     UrlPath "a path", "\"/index.php\"";
     /// The same, with a query and groups.
@@ -317,9 +333,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
         site::ROUTE,
         site::SETTINGS,
         site::POLICY,
+        cache::RULES,
         pool::POOL,
         queue::QUEUE,
         program::PROGRAM,
+        cache::CACHE,
         egress::EGRESS,
         log::LOG,
     ]
@@ -389,7 +407,7 @@ impl Row {
 }
 
 /// How many sections there are.
-pub(crate) const COUNT: usize = 13;
+pub(crate) const COUNT: usize = 15;
 
 /// What a `priority` may be, least and most.
 pub(crate) const PRIORITIES: (i64, i64) = (-1000, 1000);

@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    cache,
     document::PoolTables,
     entries::Entries,
     model::{Alias, PathPattern, PoolId, Settings},
@@ -90,6 +91,7 @@ pub(crate) fn read(
         strip_prefix: strip_prefix(entries, is_http, sink),
         pool,
         policy: entries.fields(base.map(|base| &base.policy)),
+        cache: cache::rules(entries, base, sink),
         ..entries.fields(base)
     };
     if settings.alias.is_some() {

@@ -117,7 +117,12 @@ fn explain(message: &str, line: &str) -> (String, Option<String>) {
     };
     if message == "duplicate key" {
         let message = "this is written twice".to_owned();
-        let hint = "write each key and table only once; a list of tables is written [[…]]";
+        let hint = match line.trim().ends_with(".cache]") {
+            true => {
+                "`cache = \"…\"` is short for this table: write preset = \"…\" in the table instead"
+            }
+            false => "write each key and table only once; a list of tables is written [[…]]",
+        };
         return (message, Some(hint.into()));
     }
     if message.starts_with("missing escaped value") || message.contains("escape") {

@@ -18,9 +18,14 @@ use crate::{
 pub(crate) fn line(text: &str) -> Checked<String> {
     match text {
         "" => wrong("this value is empty", "remove the key to get its default"),
-        text if text.chars().any(char::is_control) => wrong("this contains control characters", ""),
+        text if !is_plain(text) => wrong("this contains control characters", ""),
         text => Ok(text.to_owned()),
     }
+}
+
+/// Whether the text has no control characters.
+pub(crate) fn is_plain(text: &str) -> bool {
+    !text.chars().any(char::is_control)
 }
 
 pub(crate) fn path(folder: &Path, text: &str) -> Checked<PathBuf> {

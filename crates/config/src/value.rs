@@ -2,6 +2,7 @@
 
 mod basic_auth;
 mod egress;
+mod field_values;
 mod priority_rules;
 mod reserve;
 mod servers;
@@ -23,7 +24,7 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
-    clients,
+    cache, clients,
     entries::Key,
     model::{
         Action, Address, AllowRule, BasicAuth, FairBy, HashBy, HostPattern, Hsts, LogFormat,
@@ -57,6 +58,7 @@ pub(crate) enum Value {
     SocketPath(SocketPath),
     Hosts(Vec<HostPattern>),
     PathPattern(PathPattern),
+    PathPatterns(Vec<PathPattern>),
     Template(Template),
     Templates(Vec<(String, Template)>),
     Pairs(Vec<(String, String)>),
@@ -158,6 +160,12 @@ impl Reader<'_> {
             Kind::PathPattern => {
                 (self.scalar(kind, node, texts::path_pattern)).map(Value::PathPattern)
             }
+            Kind::PathPatterns => {
+                (self.list(kind, node, cache::path_pattern)).map(Value::PathPatterns)
+            }
+            Kind::Names => self.texts(kind, node, cache::name),
+            Kind::Assignments => self.texts(kind, node, cache::assignment),
+            Kind::FieldValues => self.field_values(kind, node).map(Value::Pairs),
             Kind::Template => (self.scalar(kind, node, texts::location)).map(Value::Template),
             Kind::LogTarget => self.scalar(kind, node, log_target).map(Value::LogTarget),
             Kind::LogFormat => (self.scalar(kind, node, texts::log_format)).map(Value::LogFormat),

@@ -1,4 +1,5 @@
-//! Checks that `docs/configuration.md` agrees with the rows. To write it again:
+//! Checks that `docs/configuration.md` agrees with the rows, and the tables of docs/caching.md with the presets. To write
+//! them again:
 //!
 //! ```text
 //! WEIR_REFRESH=1 cargo test -p weir-config --test reference
@@ -18,6 +19,29 @@ fn the_reference_page_is_what_the_rows_say() {
     assert!(
         kept == wanted,
         "docs/configuration.md is stale: WEIR_REFRESH=1 cargo test -p weir-config --test reference"
+    );
+}
+
+#[test]
+fn the_tables_of_the_presets_are_those_of_the_code() {
+    const BEGIN: &str =
+        "<!-- The next tables are written from crates/config/src/cache/presets.rs. -->\n\n";
+    const END: &str = "<!-- Here they end. -->";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/caching.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    let wanted = format!(
+        "{before}{BEGIN}{}\n{END}{after}",
+        weir_config::preset_tables()
+    );
+    if std::env::var_os("WEIR_REFRESH").is_some() {
+        fs::write(&path, &wanted).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap();
+    assert!(
+        kept == wanted,
+        "docs/caching.md is stale: WEIR_REFRESH=1 cargo test -p weir-config --test reference"
     );
 }
 

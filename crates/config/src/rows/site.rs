@@ -6,6 +6,7 @@ use super::{
     Section::{self, Listen, Route, Site},
     key,
 };
+use crate::cache::PRESETS;
 
 #[rustfmt::skip]
 pub(super) const SITE: &[Row] = &[
@@ -169,6 +170,10 @@ pub(super) const SETTINGS: &[Row] = &[
     key(BOTH, "bandwidth", Kind::Bandwidth, Absent("no limit"),
         "Maximum speed at which the body of each answer is sent, in bytes a second: `\"5M/s\"`. A script's answer is stored meanwhile, as for \
          any slow client. `\"\"` in a route: no limit. A script may set the speed of its answer with `X-Accel-Limit-Rate`.").called(&["limit_rate"]),
+    key(BOTH, "cache", Kind::Word(PRESETS, &["litespeed"]), Absent("nothing is stored"),
+        "Store answers of scripts for other visitors: by what the application says in its headers (`\"headers\"`), or by the rules for an application. `\"off\"` \
+         in a route: nothing. To change the rules, write the table `[site.NAME.cache]` (in a route `[site.NAME.route.cache]`) instead: [Caching](caching.md).")
+        .called(&["fastcgi_cache", "proxy_cache", "CacheEnable"]).like("\"wordpress\""),
     key(BOTH, "access_log", Kind::Bool, Value("true"),
         "Write requests to the access log."),
 ];
