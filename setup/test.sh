@@ -200,7 +200,7 @@ step "programs of the tests" "$cargo" test --locked --workspace --tests --no-run
 # The longest first, so that the lanes end at the same time. The tests of weir-php run with PHP-FPM, and some of them with the
 # other programs that it may run in; the rest of them: setup/conformance.sh.
 programs=
-for program in units tls fpm_command manager php_pools front fastcgi egress applications operators php_booted crates queue php_worker php-in-cgi php-in-cli tidy documentation; do
+for program in units tls fpm_command manager php_pools front fastcgi cache egress applications operators php_booted crates queue php_worker php-in-cgi php-in-cli tidy documentation; do
     programs="$programs $program"
 done
 began=$(date +%s)

@@ -15,6 +15,12 @@ pub(super) enum Route {
     Metrics(Option<String>),
     Healthy,
     Ready,
+    /// What the cache holds.
+    Cache,
+    /// What it has for a URL: the query.
+    CacheWhy(String),
+    /// Answers are purged: the query.
+    CachePurge(String),
     Act(Action),
 }
 
@@ -28,6 +34,9 @@ pub(super) fn route(path: &str, query: Option<&str>) -> Result<Option<Route>, St
         "/metrics" => Route::Metrics(only(query)?),
         "/healthz" => Route::Healthy,
         "/readyz" => Route::Ready,
+        "/cache" => Route::Cache,
+        "/cache/why" => Route::CacheWhy(query.unwrap_or_default().to_owned()),
+        "/cache/purge" => Route::CachePurge(query.unwrap_or_default().to_owned()),
         "/reload" => Route::Act(Action::Reload),
         "/upgrade" => Route::Act(Action::Upgrade),
         "/drain" => match query {

@@ -191,13 +191,13 @@ async fn answer(
         Err(wrong) => return plain(StatusCode::BAD_REQUEST, &format!("{wrong}\n")),
     };
     let reads = matches!(head.method, Method::GET | Method::HEAD);
-    let acts_wanted = matches!(route, Route::Act(_));
+    let acts_wanted = matches!(route, Route::Act(_) | Route::CachePurge(_));
     if reads == acts_wanted || (acts_wanted && head.method != Method::POST) {
         return wrong_method(path, acts_wanted);
     }
     let needs = match route {
-        Route::Act(_) => Needs::Action,
-        Route::Status(_) => Needs::Sight,
+        Route::Act(_) | Route::CachePurge(_) => Needs::Action,
+        Route::Status(_) | Route::Cache | Route::CacheWhy(_) => Needs::Sight,
         _ => Needs::Nothing,
     };
     if let Err((status, why)) = access::check(transport, needs, &head.fields, token) {
@@ -234,6 +234,9 @@ async fn answer(
                 None => no_pool(admin, pool.as_deref()),
             }
         }
+        Route::Cache => json(Ok(admin.cache())),
+        Route::CacheWhy(query) => json(admin.cache_why(&query)),
+        Route::CachePurge(query) => json(admin.cache_purge(&query)),
         Route::Healthy => plain(StatusCode::OK, "ok\n"),
         Route::Ready => match admin.ready() {
             Ok(()) => plain(StatusCode::OK, "ready\n"),
@@ -249,6 +252,18 @@ async fn answer(
                 Err(why) => plain(StatusCode::CONFLICT, &format!("{why}\n")),
             }
         }
+    }
+}
+
+/// What the cache says, or what is wrong with the question.
+fn json(said: Result<serde_json::Value, String>) -> Answer<()> {
+    match said {
+        Ok(value) => {
+            let mut text = serde_json::to_vec_pretty(&value).unwrap_or_default();
+            text.push(b'\n');
+            respond(StatusCode::OK, "application/json", text)
+        }
+        Err(wrong) => plain(StatusCode::BAD_REQUEST, &format!("{wrong}\n")),
     }
 }
 
@@ -405,6 +420,21 @@ mod tests {
             })
         }
 
+        fn cache(&self) -> serde_json::Value {
+            serde_json::json!({ "answers": 0 })
+        }
+
+        fn cache_why(&self, query: &str) -> Result<serde_json::Value, String> {
+            self.cache_purge(query)
+        }
+
+        fn cache_purge(&self, query: &str) -> Result<serde_json::Value, String> {
+            match query {
+                "" => Err("url= is missing".into()),
+                query => Ok(query.into()),
+            }
+        }
+
         fn closing(&self) -> Task<()> {
             Box::pin(std::future::pending())
         }
@@ -444,6 +474,11 @@ mod tests {
         assert_eq!(ask("POST", "/reload"), 200);
         assert_eq!(ask("POST", "/pool/x/restart"), 409);
         assert_eq!(ask("POST", "/pool/x/set?maxconn=many"), 400);
+        assert_eq!(ask("GET", "/cache"), 200);
+        assert_eq!(ask("GET", "/cache/why?url=/"), 200);
+        assert_eq!(ask("GET", "/cache/why"), 400);
+        assert_eq!(ask("GET", "/cache/purge?tag=a"), 405);
+        assert_eq!(ask("POST", "/cache/purge?tag=a"), 200);
         assert_eq!(ask("GET", "/readyz"), 503);
         assert_eq!(ask("GET", "/healthz"), 200);
         assert_eq!(ask("GET", "/nothing"), 404);
@@ -453,6 +488,10 @@ mod tests {
     fn nothing_is_done_over_tcp_without_a_token() {
         let transport = Transport::Tcp("127.0.0.1:5".parse().unwrap());
         assert_eq!(ask_by(transport, "POST", "/reload").status, 403);
+        assert_eq!(
+            ask_by(transport, "POST", "/cache/purge?all=yes").status,
+            403
+        );
         assert_eq!(ask_by(transport, "GET", "/status").status, 200);
     }
 

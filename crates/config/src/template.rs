@@ -166,6 +166,7 @@ variables! {
         BytesOut "bytes_out": "bytes of the answer's body",
         Compression "compression": "how weir compressed the answer: `zstd`, `br` or `gzip`",
         BytesUncompressed "bytes_uncompressed": "bytes of the answer's body before compression",
+        Cache "cache": "what the cache had: `hit`, `joined`, `stale`, `validated`, `expired`, `miss`, or `bypass`",
         TimeHead "time_head": "seconds from the first byte of the request to the end of its head",
         TimeBody "time_body": "seconds from there to the end of the body",
         TimeQueue "time_queue": "seconds in the queue",

@@ -119,6 +119,7 @@ impl Reader<'_> {
         let path = |text: &str| texts::path(folder, text);
         let address = |text: &str| texts::anchored_address(folder, text);
         let log_target = |text: &str| texts::log_target(folder, text);
+        let pattern = cache::path_pattern;
         match kind {
             Kind::Bool => self.bool(kind, node).map(Value::Bool),
             Kind::Http2 => self.http2(kind, node).map(Value::Text),
@@ -160,9 +161,7 @@ impl Reader<'_> {
             Kind::PathPattern => {
                 (self.scalar(kind, node, texts::path_pattern)).map(Value::PathPattern)
             }
-            Kind::PathPatterns => {
-                (self.list(kind, node, cache::path_pattern)).map(Value::PathPatterns)
-            }
+            Kind::PathPatterns => self.list(kind, node, pattern).map(Value::PathPatterns),
             Kind::Names => self.texts(kind, node, cache::name),
             Kind::Assignments => self.texts(kind, node, cache::assignment),
             Kind::FieldValues => self.field_values(kind, node).map(Value::Pairs),

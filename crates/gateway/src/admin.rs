@@ -30,7 +30,7 @@ use weir_semantics::coding::Coding;
 
 use crate::{
     Gateway,
-    answers::compression::CodingCounts,
+    answers::{cache::show, compression::CodingCounts},
     dispatch::{AskedBy, PoolHandle, Script},
 };
 use serialized::Serialized;
@@ -114,6 +114,7 @@ impl AdminData for View {
             // Requests that failed without a pool.
             "failures": gateway.failures.status(None),
             "untrusted_proxy": gateway.untrusted.status(),
+            "cache": all.then(|| show::stats(gateway)),
             "spool": {
                 "bytes": gateway.spool_space.used(),
                 "memory": gateway.spool_space.in_memory(),
@@ -163,6 +164,18 @@ impl AdminData for View {
             }
             answer.unwrap_or_else(|_| Err("this gateway ended before the command was done".into()))
         })
+    }
+
+    fn cache(&self) -> Value {
+        show::stats(self.0)
+    }
+
+    fn cache_why(&self, query: &str) -> Result<Value, String> {
+        show::why(self.0, query)
+    }
+
+    fn cache_purge(&self, query: &str) -> Result<Value, String> {
+        show::purge(self.0, query)
     }
 
     fn closing(&self) -> Task<()> {

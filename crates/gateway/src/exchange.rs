@@ -7,7 +7,7 @@
 //!          │ Body ─► Upload      the body is stored before anybody works for it   │
 //!          │ │ ╰──► PathInfo                                                      │
 //!          │ Upstream ─────────────────────────────────► answer without a worker ─┤
-//!          │ │                                                                    │
+//!          │ ├─► Follow        for an equal request (cache)                       │
 //!          │ Ask ◄──────────────┐                                                 │
 //!          │ ├─► Turn           │ after others with the same key (`serialize_by`) │
 //!          │ ├─► Queue          │ for a worker                                    │
@@ -25,6 +25,7 @@
 //!
 //! A request of a web server in front ([`fastcgi_front`]) begins at `Body`: it names its script itself.
 
+mod cached;
 mod checks;
 pub(crate) mod fastcgi_front;
 mod guards;
@@ -77,10 +78,10 @@ pub(crate) use self::{
 };
 
 use self::{
+    cached::Follow,
     checks::{check_head, check_target},
     headers::{closes, set_headers, set_request_headers},
-    redirects::{FileRedirect, keep_said, no_path, redirect_within},
-    refuse::with_error_page,
+    redirects::{FileRedirect, keep_said, no_path},
     target_name::Named,
     targets::answer_target,
 };
@@ -105,6 +106,7 @@ enum Step {
     Upload(Upload),
     PathInfo(BoxFuture<Option<Vec<u8>>>),
     Upstream,
+    Follow(Follow),
     Ask,
     Turn(Serialized),
     Queue(Queued),
@@ -248,6 +250,10 @@ impl Exchange {
                     Ok(self.translated(path))
                 }
                 Step::Upstream => self.upstream(),
+                Step::Follow(follow) => {
+                    let landing = ready!(follow.poll(cx, &mut self.record, &self.client));
+                    self.landed(landing)
+                }
                 Step::Ask => self.ask(),
                 Step::Turn(serialized) => {
                     let turn = ready!(serialized.poll(cx, &mut self.record));
@@ -479,8 +485,8 @@ impl Exchange {
         Next::Step(Step::Upstream)
     }
 
-    /// `Upstream`: all that an answer depends on is known. An answer that needs no worker ends the way here, as one from a
-    /// cache would. The others are made by the pool; an upstream that is none would have steps of its own, which meet
+    /// `Upstream`: all that an answer depends on is known. An answer that needs no worker ends the way here: one from the cache, or a
+    /// page about the pool. The others are made by the pool; an upstream that is none would have steps of its own, which meet
     /// those of the pool in `answer`.
     fn upstream(&mut self) -> Result<Next, Refusal> {
         let pool = self.pool()?;
@@ -494,8 +500,10 @@ impl Exchange {
             }
         }
         self.record.asks_script();
-        scripts::refuse_what_crashes(&self.record, pool)?;
-        Ok(Next::Step(Step::Ask))
+        match self.rules.and_then(|rules| rules.cache.as_ref()) {
+            Some(cached) => self.look(cached),
+            None => self.make(),
+        }
     }
 
     /// `Ask`: the request wants a worker of its pool.
@@ -597,6 +605,9 @@ impl Exchange {
             let reply = fastcgi_front::reply(&mut self.record, response, read);
             return Ok(self.deliver((reply, None)));
         };
+        if let Some(next) = self.cached(&mut response, read.as_ref()) {
+            return next;
+        }
         if let Some(bandwidth) = response.head.bandwidth {
             self.record.rare_mut().bandwidth = Some(bandwidth);
         }
@@ -621,45 +632,6 @@ impl Exchange {
     fn again(&mut self, retry: Result<Retry, Refusal>) -> Result<Next, Refusal> {
         scripts::note_retry(&mut self.record, &retry?);
         Ok(Next::Step(Step::Ask))
-    }
-
-    /// The script wants the answer of another URL of the site.
-    fn redirect(&mut self, location: &[u8]) -> Result<Next, Refusal> {
-        redirect_within(&mut self.record, location)?;
-        Ok(Next::Step(Step::Route))
-    }
-
-    /// `File`: it was found, or the script has named another URL of the site.
-    fn send_file(&mut self, redirect: Result<FileRedirect, Refusal>) -> Result<Next, Refusal> {
-        let mut redirect = redirect?;
-        let Some((target, rules)) = redirect.target.take().zip(self.rules) else {
-            return self.redirect(redirect.location());
-        };
-        let reply = redirect.answer(&mut self.record, target, &rules.settings)?;
-        Ok(self.deliver((reply, None)))
-    }
-
-    /// Turns a refusal into an answer, and logs it.
-    fn or_refuse(&mut self, next: Result<Next, Refusal>) -> Next {
-        next.unwrap_or_else(|refusal| self.refuse(&refusal))
-    }
-
-    #[cold]
-    fn refuse(&mut self, refusal: &Refusal) -> Next {
-        let record = &mut *self.record;
-        note_refusal(record, refusal);
-        if record.params.is_some() {
-            let reply = fastcgi_front::refuse(record, &self.client.conn, refusal);
-            return self.deliver((reply, None));
-        }
-        let (reply, status) = (refusal.reply(), refusal.status);
-        match self.rules {
-            Some(rules) if rules.has_error_page(status) => {
-                let reading = with_error_page(reply, &record.gateway.router, rules);
-                Next::Step(Step::ErrorPage(Box::pin(reading)))
-            }
-            _ => self.deliver((reply, None)),
-        }
     }
 
     /// Delivers an answer. An unread body of the request is discarded before.

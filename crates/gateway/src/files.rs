@@ -184,7 +184,7 @@ fn requested(chosen: &Representation, headers: &weir_http1::ParsedFields) -> Opt
 }
 
 /// A boundary that no file can predict.
-fn boundary() -> String {
+pub(crate) fn boundary() -> String {
     format!("weir-{:016x}", secret::random())
 }
 
@@ -205,9 +205,7 @@ fn piece(chosen: &Representation, span: Span) -> Part {
 
 /// RFC 9110 §15.3.7.1
 fn partial(chosen: &Representation, mut headers: Fields, span: Span) -> Reply {
-    let range = content_range(span, chosen.stat.size);
-    replace(&mut headers, Name::ContentRange, &range);
-    replace(&mut headers, Name::ContentLength, &span.len().to_string());
+    say_range(&mut headers, span, chosen.stat.size);
     let body = match piece(chosen, span) {
         Part::Bytes(bytes) => Body::Bytes(bytes),
         part => Body::Parts(VecDeque::from([part])),
@@ -226,34 +224,56 @@ fn multipart(
     spans: &[Span],
     boundary: &str,
 ) -> Reply {
+    let pieces = spans.iter().map(|span| (*span, piece(chosen, *span)));
+    let body = parts(&mut headers, pieces, (chosen.stat.size, boundary));
+    Reply {
+        status: StatusCode::PARTIAL_CONTENT,
+        headers,
+        body,
+    }
+}
+
+/// Says in the head of an answer which part of `size` bytes it has.
+pub(crate) fn say_range(headers: &mut Fields, span: Span, size: u64) {
+    replace(headers, Name::ContentRange, &content_range(span, size));
+    replace(headers, Name::ContentLength, &span.len().to_string());
+}
+
+/// Says in the head of an answer how many bytes there are instead of those that were requested.
+pub(crate) fn say_no_range(headers: &mut Fields, size: u64) {
+    replace(headers, Name::ContentRange, &format!("bytes */{size}"));
+}
+
+/// The body of an answer with several parts of `size` bytes, and its type in the head.
+pub(crate) fn parts(
+    headers: &mut Fields,
+    pieces: impl Iterator<Item = (Span, Part)>,
+    (size, boundary): (u64, &str),
+) -> Body {
     let content_type = headers.get(Name::ContentType).unwrap_or_default();
-    let mut parts = VecDeque::with_capacity(2 * spans.len() + 1);
+    let mut parts = VecDeque::new();
     let mut len = 0;
-    for (n, &span) in spans.iter().enumerate() {
+    for (span, piece) in pieces {
         let mut head = Vec::with_capacity(160);
-        if n > 0 {
+        if !parts.is_empty() {
             head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(format!("--{boundary}\r\nContent-Type: ").as_bytes());
         head.extend_from_slice(content_type);
         head.extend_from_slice(b"\r\nContent-Range: ");
-        head.extend_from_slice(content_range(span, chosen.stat.size).as_bytes());
+        head.extend_from_slice(content_range(span, size).as_bytes());
         head.extend_from_slice(b"\r\n\r\n");
         len += head.len() as u64 + span.len();
         parts.push_back(Part::Bytes(head.into()));
-        parts.push_back(piece(chosen, span));
+        parts.push_back(piece);
     }
     let end = format!("\r\n--{boundary}--\r\n");
     len += end.len() as u64;
     parts.push_back(Part::Bytes(end.into()));
     let content_type = format!("multipart/byteranges; boundary={boundary}");
-    replace(&mut headers, Name::ContentType, &content_type);
-    replace(&mut headers, Name::ContentLength, &len.to_string());
-    Reply {
-        status: StatusCode::PARTIAL_CONTENT,
-        headers,
-        body: Body::Parts(parts),
-    }
+    replace(headers, Name::ContentType, &content_type);
+    replace(headers, Name::ContentLength, &len.to_string());
+    Body::Parts(parts)
 }
 
 fn content_range(span: Span, size: u64) -> String {
@@ -272,8 +292,7 @@ fn replace(headers: &mut Fields, name: Name, value: &str) {
 /// RFC 9110 §15.5.17
 fn unsatisfiable(chosen: &Representation) -> Reply {
     let mut reply = bare(StatusCode::RANGE_NOT_SATISFIABLE);
-    let range = format!("bytes */{}", chosen.stat.size);
-    replace(&mut reply.headers, Name::ContentRange, &range);
+    say_no_range(&mut reply.headers, chosen.stat.size);
     reply
 }
 

@@ -65,7 +65,7 @@ use weir_interfaces::{
 use weir_net::{Drain, start_thread};
 use weir_observe::{
     access_log::{self, AccessLog},
-    clock, error_log,
+    cache_use, clock, error_log,
     failures::{self, Failures},
     history::{History, PoolTotals},
     kernel_queues::{self, KernelQueues, KernelView},
@@ -82,7 +82,10 @@ use weir_upstream::resolver::{self, Resolver};
 use self::{
     access::{rates::Rates, untrusted},
     admin::{View, agent_check, metrics},
-    answers::compression::{self, Compressors, KeptFiles},
+    answers::{
+        cache::Pages,
+        compression::{self, Compressors, KeptFiles},
+    },
     connections::{
         accept, handover, limits::ConnectionLimits, quic, reactors::Reactors, serve, sweep,
         tls_settings,
@@ -127,6 +130,8 @@ pub(crate) struct Gateway {
     pub(crate) compressors: Compressors,
     /// Compressed files.
     pub(crate) kept_files: KeptFiles,
+    /// The stored pages of all sites; `None`: no site has a cache.
+    pub(crate) pages: Option<Pages>,
     /// Bytes of HTTP/2 clients that nobody has read yet.
     pub(crate) http2_memory: weir_http::multiplex::Memory,
     /// What clients of HTTP/3 may send before it is read.
@@ -486,6 +491,10 @@ impl Gateway {
                 server.compress_memory,
             ),
             kept_files: KeptFiles::new(server.compress_cache),
+            pages: (config.cache.as_ref())
+                .map(|settings| Pages::new(config, settings))
+                .transpose()
+                .map_err(|error| format!("[cache]: {error}"))?,
             http2_memory: weir_http::multiplex::Memory::new(server.http2_memory as u64),
             http3_memory: weir_http::multiplex::Memory::new(server.http2_memory as u64),
             compression_counts: compression::Counts::default(),

@@ -5,18 +5,20 @@
 
 mod endpoints;
 pub(crate) mod pool_log;
+mod rare;
 mod user;
 
 use std::{
     num::NonZeroU64,
     rc::Rc,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use http::{Method, StatusCode, Version};
 use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
-use weir_http::{Fields, Head, Receipt, Target};
+use weir_http::{Head, Receipt, Target};
 use weir_http1::Name;
 use weir_net::Spare;
 use weir_observe::{
@@ -25,14 +27,16 @@ use weir_observe::{
     pool_log::PoolLogEntry,
 };
 use weir_pool::Micros;
-use weir_semantics::coding::{Accepted, Coding};
+use weir_semantics::coding::Accepted;
 
-pub(crate) use self::{endpoints::Endpoints, user::SignedIn};
+use self::rare::Earlier;
+pub(crate) use self::{endpoints::Endpoints, rare::RareValues, user::SignedIn};
 use crate::{
     Gateway,
     access::rates::RateFields,
     access_log::Entry,
-    answers::compression::Compressed,
+    answers::{cache::StoredPage, compression::Compressed},
+    cache_use::CacheUse,
     clock::{self, NEVER},
     connections::{client::Conn, tls_settings},
     dispatch::{PoolHandle, Wait},
@@ -101,6 +105,8 @@ pub(crate) struct Record {
     pub(crate) noted: Option<Box<Noted>>,
     /// The worker that the request names as its sender ([`weir_interfaces::self_call`]); 0: none.
     pub(crate) named: u32,
+    /// What the cache had for the request, if its site has one.
+    pub(crate) cache: Option<CacheUse>,
     /// The request gets no line in the access log.
     pub(crate) silent: bool,
     /// The connection to the web server in front ends with this request.
@@ -112,46 +118,6 @@ pub(crate) struct Record {
 thread_local! {
     /// Records that are not in use, with their buffers.
     static SPARE: Spare<Box<Record>> = const { Spare::new(64) };
-}
-
-/// Values that few requests have. In a box, because each waiting request keeps a record.
-#[derive(Debug, Default)]
-pub(crate) struct RareValues {
-    /// The target for a server that speaks HTTP, if it is not the client's.
-    pub(crate) target: Option<Vec<u8>>,
-    /// `PATH_TRANSLATED`, if the worker is to get it.
-    pub(crate) path_translated: Option<Vec<u8>>,
-    /// The client's method and target, if a local redirect of a script has replaced those in the head.
-    pub(crate) asked: Option<(Method, Target)>,
-    /// How often that was done.
-    pub(crate) redirects: u8,
-    /// Fields of scripts that redirected the request with X-Accel-Redirect, which the answer gets, too.
-    pub(crate) kept: Option<Fields>,
-    /// The codings that the client accepts, if the worker is told something else.
-    pub(crate) accepted: Option<Accepted>,
-    /// How the answer is compressed that the client has, by a tag of its If-None-Match.
-    pub(crate) has_compressed: Option<Coding>,
-    /// Totals of earlier scripts that redirected the request (local redirects).
-    pub(crate) earlier: Earlier,
-    /// How the answer was compressed.
-    pub(crate) compressed: Option<Compressed>,
-    /// The speed of the answer that a script has set; `Some(None)`: no limit.
-    pub(crate) bandwidth: Option<Option<NonZeroU64>>,
-    /// What the client is told of its `rate`.
-    pub(crate) rate: Option<Box<RateFields>>,
-    /// The user, if a password was needed.
-    pub(crate) signed_in: Option<SignedIn>,
-    /// The client's address may use the path, and its `rate` has counted the request.
-    pub(crate) is_admitted: bool,
-}
-
-/// Totals of scripts that redirected a request to another script.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Earlier {
-    /// Time in queues, µs.
-    pub(crate) waited: u64,
-    pub(crate) retries: u32,
-    pub(crate) unread: u32,
 }
 
 /// The worker, kept after it was given back.
@@ -181,6 +147,12 @@ impl Record {
         record.head_whole = clock::now();
         record.logged = false;
         record
+    }
+
+    /// No client has sent the request: it renews a page of the cache, and is neither logged nor counted.
+    pub(crate) fn unlogged(mut self: Box<Record>) -> Box<Record> {
+        self.logged = true;
+        self
     }
 
     /// A record of no request.
@@ -216,6 +188,7 @@ impl Record {
             reason: None,
             noted: None,
             named: 0,
+            cache: None,
             silent: false,
             ends_connection: false,
             logged: true,
@@ -256,6 +229,7 @@ impl Record {
             reason,
             noted,
             named,
+            cache,
             silent,
             ends_connection,
             logged,
@@ -268,7 +242,7 @@ impl Record {
         (*site, *script, *file, *params, *rare) = (None, None, None, None, None);
         (*stderr, *pool, *worker, *wait) = (None, None, None, None);
         (*first_byte, *status, *reason, *noted) = (None, None, None, None);
-        *body_whole = None;
+        (*body_whole, *cache) = (None, None);
         *policy = RequestPolicy::default();
         (*dispatched, *bytes_in, *bytes_out) = (0, 0, 0);
         (*retries, *unread, *named) = (0, 0, 0);
@@ -311,6 +285,11 @@ impl Record {
     /// How the answer was compressed, if it was.
     fn compressed(&self) -> Option<&Compressed> {
         self.rare.as_ref()?.compressed.as_ref()
+    }
+
+    /// The stored page that the client gets.
+    pub(crate) fn page(&self) -> Option<&Arc<StoredPage>> {
+        self.rare.as_ref()?.page.as_ref()
     }
 
     /// `PATH_TRANSLATED`, if the worker is to get it.
@@ -510,6 +489,7 @@ impl Record {
             bytes_out: self.bytes_out,
             compression: compressed.map(|compressed| compressed.coding.name()),
             bytes_uncompressed: compressed.map(Compressed::original),
+            cache: self.cache,
             tls: tls_settings::logged(&self.endpoints),
             referer: self.known_header(Name::Referer),
             user_agent: self.known_header(Name::UserAgent),
@@ -569,6 +549,7 @@ impl Record {
             bytes_out: self.bytes_out,
             total: now.saturating_sub(self.started),
             left_running: left && self.wait.is_some_and(|wait| wait.waited.is_some()),
+            cache: self.cache,
         });
     }
 

@@ -36,7 +36,7 @@ pub use resolve::Script;
 pub(crate) use resolve::is_out_of_descriptors;
 pub use root::Reach;
 pub use rules::Rules;
-pub(super) use rules::pattern::Matcher;
+pub(crate) use rules::pattern::{Glob, Matcher};
 
 use self::{
     host::HostTable,

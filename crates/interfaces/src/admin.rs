@@ -38,6 +38,21 @@ pub trait AdminData: Send + Sync {
     /// Why it was not done.
     fn act(&self, action: Action) -> Task<Result<String, String>>;
 
+    /// What the cache of pages holds and has done (`GET /cache`).
+    fn cache(&self) -> serde_json::Value;
+
+    /// What the cache has for a URL, and why (`GET /cache/why?url=URL`).
+    ///
+    /// # Errors
+    /// What is wrong with the query.
+    fn cache_why(&self, query: &str) -> Result<serde_json::Value, String>;
+
+    /// Purges answers from the cache (`POST /cache/purge?tag=TAG`, `url=`, `prefix=`, `site=`, `all=yes`; `hard=yes`).
+    ///
+    /// # Errors
+    /// What is wrong with the query.
+    fn cache_purge(&self, query: &str) -> Result<serde_json::Value, String>;
+
     /// Waits until this gateway stops serving the admin interface: later requests go to the next
     /// gateway.
     fn closing(&self) -> Task<()>;

@@ -36,6 +36,7 @@ fn entry(time: SystemTime) -> Entry<'static> {
         bytes_out: 23_456,
         compression: None,
         bytes_uncompressed: None,
+        cache: None,
         tls: None,
         referer: Some(b"https://shop.example/shop/index.php?category=lamps&page=2"),
         user_agent: Some(

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::cache_use::CacheUse;
 use crate::log_sink::Sink;
 use crate::log_text::{self as text, Worker};
 use weir_config::{LogFormat, Piece, Template, Variable};
@@ -43,6 +44,8 @@ pub struct Entry<'a> {
     pub compression: Option<&'a str>,
     /// Body bytes before compression, if weir has compressed the answer.
     pub bytes_uncompressed: Option<u64>,
+    /// What the cache had for the request, if its site has one.
+    pub cache: Option<CacheUse>,
     /// The TLS of the connection, if it has TLS.
     pub tls: Option<Tls<'a>>,
     /// The Referer header.
@@ -236,6 +239,8 @@ fn put_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     object.string("compression", entry.compression.map(str::as_bytes));
     object.number("bytes_uncompressed", entry.bytes_uncompressed);
     put_json_tls(entry.tls, &mut object);
+    let cache = entry.cache.map(CacheUse::word);
+    object.string("cache", cache.map(str::as_bytes));
     out.push(b'}');
 }
 
@@ -286,6 +291,7 @@ impl Variables for Entry<'_> {
             Variable::BytesOut => text::put_number(self.bytes_out, out),
             Variable::Compression => put(self.compression.unwrap_or_default().as_bytes()),
             Variable::BytesUncompressed => put_if(self.bytes_uncompressed, text::put_number, out),
+            Variable::Cache => put(self.cache.map_or("", CacheUse::word).as_bytes()),
             Variable::TimeHead => text::put_seconds_millis(self.time_head, out),
             Variable::TimeTotal => text::put_seconds_millis(self.time_total, out),
             Variable::TimeBody => put_if(self.time_body, text::put_seconds_millis, out),
@@ -371,6 +377,7 @@ mod tests {
             bytes_out: 3456,
             compression: Some("zstd"),
             bytes_uncompressed: Some(20_000),
+            cache: Some(CacheUse::Stale),
             tls: Some(Tls {
                 protocol: "TLSv1.3",
                 cipher: "TLS_AES_128_GCM_SHA256",
@@ -477,6 +484,7 @@ mod tests {
             "queue": 3, "retries": 1, "reason": null, "priority": -5, "time_limit": 2.0, "peer_addr": "10.0.0.7",
             "compression": "zstd", "bytes_uncompressed": 20_000, "ssl_protocol": "TLSv1.3",
             "ssl_cipher": "TLS_AES_128_GCM_SHA256", "ssl_session_reused": false, "ssl_server_name": "shop.example",
+            "cache": "stale",
         });
         assert_eq!(value, expected);
         let shed = Entry {
@@ -485,6 +493,7 @@ mod tests {
             reason: Some("queue_full"),
             compression: None,
             bytes_uncompressed: None,
+            cache: None,
             tls: None,
             uri: b"/\"\\\n\xff\xc3\xa4",
             ..entry()
@@ -500,6 +509,7 @@ mod tests {
             "ssl_protocol",
             "ssl_cipher",
             "ssl_session_reused",
+            "cache",
         ] {
             assert_eq!(value.get(absent), Some(&Value::Null), "{absent}");
         }
@@ -536,6 +546,7 @@ mod tests {
             TimeLimit,
             Compression,
             BytesUncompressed,
+            Cache,
         ];
         let pieces = names
             .into_iter()
@@ -548,7 +559,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(line(template(pieces), &with_worker)).expect("ASCII"),
             "GET\t| asked\t| shop.example\t| /a?b=c\t| HTTP/1.1\t| 203.0.113.7\t| shop\t| shop\t| asked\t| 200\t| 12\t| \
-             3456\t| 0.000\t| 14.000\t| 0.001\t| 5.000\t| 5.010\t| 10.0.0.5:9000\t| 3\t| -\t| 42\t| 1\t| -5\t| 2.000\t| zstd\t| 20000\t|\n"
+             3456\t| 0.000\t| 14.000\t| 0.001\t| 5.000\t| 5.010\t| 10.0.0.5:9000\t| 3\t| -\t| 42\t| 1\t| -5\t| 2.000\t| zstd\t| 20000\t| stale\t|\n"
         );
         let hostile = Entry {
             request: &Same(b"a\"\nb"),
@@ -617,7 +628,7 @@ mod tests {
             let json = line(LogFormat::Json, &entry);
             prop_assert_eq!(memchr::memchr_iter(b'\n', &json).count(), 1);
             let value: Value = serde_json::from_slice(&json)?;
-            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(33));
+            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(34));
             prop_assert_eq!(value["method"].as_str(), Some(method.as_str()));
             prop_assert_eq!(value["bytes_out"].as_u64(), Some(numbers[1]));
             if let Ok(agent) = std::str::from_utf8(&agent) {

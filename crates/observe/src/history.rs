@@ -331,6 +331,7 @@ mod tests {
             bytes_out: 0,
             total: 1_000,
             left_running: false,
+            cache: None,
         }
     }
 

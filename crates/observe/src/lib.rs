@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access_log;
+pub mod cache_use;
 pub mod clock;
 pub mod console;
 mod durations;

@@ -355,6 +355,9 @@ rows! {
         SiteRateLimited Counter "weir_site_rate_limited_total" ["site"]
             "Requests that were refused with 429, because their client had sent too many. Only of sites with a `rate`."
             "`rate`, `max_rate_clients`"
+        SiteCache Counter "weir_site_cache_requests_total" ["site" "result"]
+            "Requests by what the cache had: `hit`, `joined` (waited for an equal request), `stale` (expired, sent nevertheless), `validated` (expired, the application said that it is still valid), `expired`, `miss`, `bypass`. Only of sites with a cache."
+            "`cache`"
         SiteReceived Counter "weir_site_received_bytes_total" ["site"]
             "Bytes of request bodies."
             "`max_body`"
@@ -459,6 +462,18 @@ rows! {
         CompressionOutput Counter "weir_compression_output_bytes_total" ["coding"]
             "Bytes of these answers after compression, as they were sent."
             "`compress`, `compress_types`, `compress_min_size`"
+        CacheBytes Gauge "weir_cache_bytes" []
+            "Memory used by stored answers."
+            "`memory` of `[cache]`"
+        CacheAnswers Gauge "weir_cache_answers" []
+            "Number of stored answers."
+            "`memory` and `max_objects` of `[cache]`"
+        CacheEvictions Counter "weir_cache_evictions_total" []
+            "Stored answers that made room for others."
+            "`memory` and `max_objects` of `[cache]`"
+        CachePurges Counter "weir_cache_purges_total" []
+            "Purges by operators and by applications."
+            ""
         Refused Counter "weir_connections_refused_total" ["listener" "reason"]
             "Connections that were closed at once: `per_address`, `not_allowed`."
             "`max_connections_per_address`, `allowed_clients`"

@@ -14,6 +14,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
+    cache_use::CacheUse,
     histogram::{Counted, Histogram},
     metrics::{COARSE, Durations, FINE, Metric, Page},
 };
@@ -43,6 +44,8 @@ pub struct FinishedRequest {
     pub total: u64,
     /// The client left while a worker processed the request.
     pub left_running: bool,
+    /// What the cache had for it, if its site has one.
+    pub cache: Option<CacheUse>,
 }
 
 /// The counts of a site, or of requests without a site.
@@ -54,6 +57,8 @@ pub struct SiteCounts {
     pub rate_limited: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// Answers by what the cache had, in the order of [`CacheUse::ALL`].
+    pub cache: [u64; CacheUse::ALL.len()],
     pub times: TimeCounts,
 }
 
@@ -87,6 +92,7 @@ struct Site {
     rate_limited: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    cache: [AtomicU64; CacheUse::ALL.len()],
     times: LazyTimes,
 }
 
@@ -139,6 +145,9 @@ impl Tally {
             add(&site.statuses[class], 1);
             add(&site.bytes_in, ended.bytes_in);
             add(&site.bytes_out, ended.bytes_out);
+            if let Some(cache) = ended.cache {
+                add(&site.cache[cache as usize], 1);
+            }
             let times = site.times.get();
             times.total.add_alone(total);
             if let Some((_, wait)) = pool {
@@ -183,6 +192,9 @@ impl Tally {
             counts.rate_limited += site.rate_limited.load(Relaxed);
             counts.bytes_in += site.bytes_in.load(Relaxed);
             counts.bytes_out += site.bytes_out.load(Relaxed);
+            for (sum, count) in counts.cache.iter_mut().zip(&site.cache) {
+                *sum += count.load(Relaxed);
+            }
             site.times.add_to(&mut counts.times);
         }
         counts
@@ -218,8 +230,8 @@ impl SiteCounts {
         self.statuses.iter().sum()
     }
 
-    /// Adds the metrics of the site with this name. `has_rate`: it limits the rate of its clients.
-    pub fn put_metrics(&self, page: &mut Page, name: &str, has_rate: bool) {
+    /// Adds the metrics of the site with this name. `has_rate`: it limits the rate of its clients; `has_cache`: it has a cache.
+    pub fn put_metrics(&self, page: &mut Page, name: &str, has_rate: bool, has_cache: bool) {
         let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"];
         // weir itself sends no 1xx answers.
         for (class, count) in classes.iter().zip(self.statuses).skip(1) {
@@ -231,6 +243,11 @@ impl SiteCounts {
         }
         if has_rate {
             page.put(Metric::SiteRateLimited, &[name], self.rate_limited as f64);
+        }
+        if has_cache {
+            for (cache, count) in CacheUse::ALL.into_iter().zip(self.cache) {
+                page.put(Metric::SiteCache, &[name, cache.word()], count as f64);
+            }
         }
         page.put(Metric::SiteReceived, &[name], self.bytes_in as f64);
         page.put(Metric::SiteSent, &[name], self.bytes_out as f64);
@@ -313,6 +330,7 @@ mod tests {
             bytes_out: 10,
             total: 40_000,
             left_running: true,
+            cache: Some(CacheUse::Stale),
         };
         for home in [0, 1, 1] {
             count_as(home);
@@ -324,12 +342,14 @@ mod tests {
             pool: None,
             status: 404,
             left_running: false,
+            cache: None,
             ..ended
         });
         count_as(0);
         let site = tally.site(Some(0));
         assert_eq!(site.statuses, [0, 3, 0, 0, 0]);
         assert_eq!((site.bytes_in, site.bytes_out), (3, 30));
+        assert_eq!(site.cache, [0, 0, 3, 0, 0, 0, 0]);
         assert_eq!((site.times.wait.count(), site.times.wait.sum), (3, 6_000));
         assert_eq!(site.times.service.sum, 90_000);
         assert_eq!(site.times.total.longest, 40_000);
@@ -363,6 +383,7 @@ mod tests {
             bytes_out: 0,
             total: u64::MAX,
             left_running: true,
+            cache: None,
         });
         count_as(0);
         assert_eq!(tally.site(None).requests(), 0);

@@ -231,7 +231,8 @@ pub(crate) fn shed(stats: &Stats) -> [u64; SHED_REASONS.len()] {
 fn put_site(page: &mut Page, gateway: &Gateway, index: Option<usize>, name: &str) {
     let counts = gateway.tally.site(index);
     let has_rate = any_settings(gateway, index, |settings| settings.rate.is_some());
-    counts.put_metrics(page, name, has_rate);
+    let has_cache = any_settings(gateway, index, |settings| settings.cache.is_some());
+    counts.put_metrics(page, name, has_rate, has_cache);
     let has_pool = any_settings(gateway, index, |settings| settings.pool.is_some());
     if counts.requests() > 0 && has_pool {
         let all = gateway.config.server.site_histograms;
@@ -253,6 +254,9 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
         page.put(Metric::CompressedAnswers, labels, counts.answers as f64);
         page.put(Metric::CompressionInput, labels, counts.original as f64);
         page.put(Metric::CompressionOutput, labels, counts.sent as f64);
+    }
+    if let Some(pages) = &gateway.pages {
+        pages.put_metrics(page);
     }
     let limits = &gateway.connections;
     let (all, idle) = (limits.count(), limits.idle());

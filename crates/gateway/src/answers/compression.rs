@@ -146,6 +146,13 @@ pub(crate) fn begin(
         *length = None;
         return None;
     }
+    if let Some(form) = record
+        .page()
+        .and_then(|page| page.coded(coding as usize).cloned())
+    {
+        put(record, answered, (form, &tag), coding);
+        return None;
+    }
     match &reply.body {
         Body::Bytes(body) if body.len() <= IN_PLACE => {
             let compressed = compress::whole(coding, Effort::Answer, body).ok();
@@ -281,22 +288,36 @@ fn begin_stream(
     *length = None;
 }
 
-/// Puts the compressed body in place of the original if it is smaller.
+/// Puts the compressed body in place of the original if it is smaller. A stored page keeps it.
 fn finish(
     record: &mut Record,
-    (reply, length): &mut Answered,
+    answered: &mut Answered,
     (compressed, tag): (Option<Vec<u8>>, &Tag),
     coding: Coding,
 ) {
     if let Some(compressed) = compressed
-        && let Some(original) = reply.body.len()
-        && (compressed.len() as u64) < original
+        && (answered.0.body.len()).is_some_and(|original| (compressed.len() as u64) < original)
     {
-        record.rare_mut().compressed = Some(Compressed::whole(coding, original));
-        encoded(&mut reply.headers, tag, coding, Some(compressed.len()));
-        reply.body = Body::Bytes(compressed.into());
-        *length = None;
+        let compressed = Bytes::from(compressed.into_boxed_slice());
+        if let Some((pages, page)) = record.gateway.pages.as_ref().zip(record.page()) {
+            pages.keep_form(page, coding, compressed.clone());
+        }
+        put(record, answered, (compressed, tag), coding);
     }
+}
+
+/// Puts the compressed body in place of the original.
+fn put(
+    record: &mut Record,
+    (reply, length): &mut Answered,
+    (compressed, tag): (Bytes, &Tag),
+    coding: Coding,
+) {
+    let original = reply.body.len().unwrap_or(0);
+    record.rare_mut().compressed = Some(Compressed::whole(coding, original));
+    encoded(&mut reply.headers, tag, coding, Some(compressed.len()));
+    reply.body = Body::Bytes(compressed);
+    *length = None;
 }
 
 /// How the tag of an answer changes.

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! worker ─► pump ─► memory ──────────────► client
-//!                └► file (order is kept) ─┘
+//!                ├► file (order is kept) ─┘
+//!                └► the cache of pages, if it stores the response: then the pump reads to the end even if the client leaves
 //! ```
 
 use std::{
@@ -23,9 +24,12 @@ use weir_http::{Part, Stream, Truncated};
 use weir_net::FilePart;
 use weir_observe::{clock, error_log::tell, seldom::Seldom};
 
-use crate::scripts::{
-    run::{Failure, OnDrop, Owner, Progress, Run},
-    spool::{FILE_BLOCK, SpoolFile, SpoolSpace},
+use crate::{
+    answers::cache::PageCopy,
+    scripts::{
+        run::{Failure, OnDrop, Owner, Progress, Run},
+        spool::{FILE_BLOCK, SpoolFile, SpoolSpace},
+    },
 };
 
 /// How much of a response may be stored for its client.
@@ -89,12 +93,19 @@ enum Stored {
 }
 
 impl ReadAhead {
-    /// Reads the rest of `run` in a separate task. `first` is the part of the body that has arrived.
-    pub(crate) fn start(mut run: Run, first: Vec<u8>, room: Room) -> ReadAhead {
+    /// Reads the rest of `run` in a separate task. `first` is the part of the body that has arrived; `copy` gets all of
+    /// it.
+    pub(crate) fn start(
+        mut run: Run,
+        first: Vec<u8>,
+        room: Room,
+        copy: Option<Box<PageCopy>>,
+    ) -> ReadAhead {
         let shared = Rc::new(Shared::default());
+        let copy = copy.and_then(|copy| copy.with(&first));
         shared.buffer().memory = first;
         run.detach();
-        tokio::task::spawn_local(pump(run, shared.clone(), room));
+        tokio::task::spawn_local(pump(run, shared.clone(), room, copy));
         ReadAhead { shared }
     }
 }
@@ -202,21 +213,26 @@ impl Buffer {
 }
 
 /// Reads from the worker until its response ends.
-async fn pump(mut run: Run, shared: Rc<Shared>, room: Room) {
+async fn pump(mut run: Run, shared: Rc<Shared>, room: Room, mut copy: Option<Box<PageCopy>>) {
     let mut bytes = Vec::new();
     let mut disk = room.file > 0;
     let owner = run.owner();
     loop {
-        let Some(progress) = read(&mut run, &mut bytes, &shared).await else {
+        let Some(progress) = read(&mut run, &mut bytes, &shared, copy.is_some()).await else {
             // The client has left. `run` decides, when it is dropped, what happens to the script.
             return;
         };
+        copy = copy.and_then(|copy| copy.with(&bytes));
+        if copy.is_some() && shared.buffer().state == State::Abandoned {
+            bytes.clear();
+        }
         if !bytes.is_empty() {
             let kept = keep(&mut bytes, &shared, &room, &mut disk, &owner);
             match clock::in_time(kept, run.terminate_at()).await {
                 Some(true) => {}
                 // The client has left; the rest is discarded elsewhere.
-                Some(false) => return,
+                Some(false) if copy.is_none() => return,
+                Some(false) => bytes.clear(),
                 None => {
                     run.on_drop(OnDrop::Kill);
                     tell!(
@@ -230,7 +246,13 @@ async fn pump(mut run: Run, shared: Rc<Shared>, room: Room) {
         }
         match progress {
             Ok(Progress::More) => {}
-            Ok(Progress::End) => return shared.end(State::Whole),
+            Ok(Progress::End) => {
+                // The next request after the client has the last byte gets the stored response.
+                if let Some(copy) = copy {
+                    copy.finish();
+                }
+                return shared.end(State::Whole);
+            }
             Err(failure) => {
                 tell!(
                     error,
@@ -243,11 +265,12 @@ async fn pump(mut run: Run, shared: Rc<Shared>, room: Room) {
     }
 }
 
-/// Reads more; `None` if the client has left meanwhile.
+/// Reads more; `None` if the client has left meanwhile, unless the response is copied.
 async fn read(
     run: &mut Run,
     bytes: &mut Vec<u8>,
     shared: &Shared,
+    is_copied: bool,
 ) -> Option<Result<Progress, Failure>> {
     poll_fn(|cx| {
         let is_stored = shared.buffer().file.is_some();
@@ -261,7 +284,7 @@ async fn read(
             return Poll::Ready(Some(Ok(Progress::More)));
         }
         let mut buffer = shared.buffer();
-        if buffer.state == State::Abandoned {
+        if buffer.state == State::Abandoned && !is_copied {
             return Poll::Ready(None);
         }
         buffer.writer = Some(cx.waker().clone());

@@ -9,7 +9,7 @@ use weir_http1::Name;
 use weir_observe::clock;
 use weir_semantics::path;
 
-use super::{Named, targets::answer_target};
+use super::{Exchange, Named, Next, Step, targets::answer_target};
 use crate::{
     Gateway,
     answers::refusal::Refusal,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The script wants the answer of another URL of the site, as if it was requested with GET (RFC 3875 §6.2.2).
-pub(super) fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> {
+fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> {
     let uri = Uri::try_from(location)
         .ok()
         .filter(|uri| uri.path().starts_with('/'))
@@ -55,6 +55,27 @@ pub(super) fn no_path(location: &str) -> Refusal {
         "http_protocol_error",
         format!("the script sent a location that is not a path: {location:?}"),
     )
+}
+
+impl Exchange {
+    /// The script wants the answer of another URL of the site.
+    pub(super) fn redirect(&mut self, location: &[u8]) -> Result<Next, Refusal> {
+        redirect_within(&mut self.record, location)?;
+        Ok(Next::Step(Step::Route))
+    }
+
+    /// `File`: it was found, or the script has named another URL of the site.
+    pub(super) fn send_file(
+        &mut self,
+        redirect: Result<FileRedirect, Refusal>,
+    ) -> Result<Next, Refusal> {
+        let mut redirect = redirect?;
+        let Some((target, rules)) = redirect.target.take().zip(self.rules) else {
+            return self.redirect(redirect.location());
+        };
+        let reply = redirect.answer(&mut self.record, target, &rules.settings)?;
+        Ok(self.deliver((reply, None)))
+    }
 }
 
 /// A script's answer that names a file, or another URL of the site.

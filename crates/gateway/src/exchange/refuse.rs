@@ -5,6 +5,7 @@ use weir_http::Reply;
 use weir_http1::Name;
 use weir_observe::{clock, error_log::tell};
 
+use super::{Exchange, Next, Step, fastcgi_front};
 use crate::{
     answers::refusal::Refusal,
     files,
@@ -13,6 +14,36 @@ use crate::{
     scripts::about,
     trace,
 };
+
+impl Exchange {
+    /// Turns a refusal into an answer, and logs it.
+    pub(super) fn or_refuse(&mut self, next: Result<Next, Refusal>) -> Next {
+        next.unwrap_or_else(|refusal| self.refuse(&refusal))
+    }
+
+    #[cold]
+    fn refuse(&mut self, refusal: &Refusal) -> Next {
+        if refusal.status.is_server_error()
+            && let Some(next) = self.stale_instead()
+        {
+            return next;
+        }
+        let record = &mut *self.record;
+        note_refusal(record, refusal);
+        if record.params.is_some() {
+            let reply = fastcgi_front::refuse(record, &self.client.conn, refusal);
+            return self.deliver((reply, None));
+        }
+        let (reply, status) = (refusal.reply(), refusal.status);
+        match self.rules {
+            Some(rules) if rules.has_error_page(status) => {
+                let reading = with_error_page(reply, &record.gateway.router, rules);
+                Next::Step(Step::ErrorPage(Box::pin(reading)))
+            }
+            _ => self.deliver((reply, None)),
+        }
+    }
+}
 
 /// Notes a refusal in the record, the trace and the error log.
 pub(crate) fn note_refusal(record: &mut Record, refusal: &Refusal) {
@@ -54,7 +85,7 @@ pub(crate) fn note_refusal(record: &mut Record, refusal: &Refusal) {
 }
 
 /// The answer to a refused request with the site's own page, if that can be read.
-pub(super) async fn with_error_page(
+async fn with_error_page(
     mut reply: Reply,
     router: &'static Router,
     rules: &'static Rules,

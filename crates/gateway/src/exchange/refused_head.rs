@@ -33,6 +33,7 @@ pub(crate) fn refused_head(
         bytes_out: 0,
         total: time,
         left_running: false,
+        cache: None,
     });
     gateway.access_log.write(&Entry {
         time: SystemTime::now(),
@@ -49,6 +50,7 @@ pub(crate) fn refused_head(
         bytes_out: 0,
         compression: None,
         bytes_uncompressed: None,
+        cache: None,
         tls: tls_settings::logged(&conn.endpoints),
         referer: None,
         user_agent: None,

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     access::{basic_auth::Auths, guard::Guard},
+    answers::cache::Cached,
     files::Presentation,
     scripts::policy::Policy,
 };
@@ -37,6 +38,8 @@ pub struct Rules {
     pub settings: Settings,
     /// The policy for requests of scripts.
     pub(crate) policy: Policy,
+    /// The rules for the cache; `None`: there is none.
+    pub(crate) cache: Option<Cached>,
     /// Its conditions for clients; `None`: none.
     pub(crate) guard: Option<Guard>,
     /// The value of `Strict-Transport-Security`.
@@ -320,6 +323,8 @@ impl<'c> Compiler<'c> {
         Ok(Rules {
             script: ScriptPattern::new(&settings.script).map_err(named("script"))?,
             policy: Policy::new(&settings.policy)?,
+            cache: (settings.cache.as_ref().map(Cached::new).transpose())
+                .map_err(named("cache"))?,
             guard: Guard::new(settings, auth),
             hsts: settings.hsts.map(|hsts| hsts.header()),
             fallback: settings.fallback.as_deref().map(|text| {

@@ -10,6 +10,7 @@ use weir_http::{Body, Part, Reply, Stream, Truncated};
 use super::odd;
 use crate::{
     answers::{
+        cache::PageCopy,
         read_ahead::{ReadAhead, Room},
         stream::WorkerStream,
     },
@@ -32,6 +33,8 @@ pub(crate) struct Response {
     pub(crate) body_at: usize,
     /// The worker's standard error, if a web server in front is to get it.
     pub(crate) stderr: Option<StderrCopy>,
+    /// Gets the body as it comes, if the cache of pages stores it.
+    pub(crate) copy: Option<Box<PageCopy>>,
 }
 
 impl Response {
@@ -124,6 +127,7 @@ impl Response {
             run,
             mut output,
             body_at,
+            copy,
             ..
         } = self;
         if read == Some(Progress::End) {
@@ -141,7 +145,7 @@ impl Response {
                     file,
                     space: &record.gateway.spool_space,
                 };
-                Body::Stream(Box::new(ReadAhead::start(run, output, room)))
+                Body::Stream(Box::new(ReadAhead::start(run, output, room, copy)))
             }
         }
     }

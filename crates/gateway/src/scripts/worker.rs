@@ -218,6 +218,7 @@ impl AtWorker {
                     output: std::mem::take(&mut self.output),
                     body_at: self.scanned,
                     stderr: self.stderr.take(),
+                    copy: None,
                 })
             }
             Err(error) => {
