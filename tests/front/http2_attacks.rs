@@ -12,7 +12,7 @@ use weir_test::http2::{
     PREFACE, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, settings, usual,
 };
 use weir_test::process::resident;
-use weir_test::{Responder, Setup, Weir, is_at_full_length, scaled, wait_until};
+use weir_test::{Responder, Setup, Waits, Weir, scaled, wait_until};
 
 /// What a client sends that means no good.
 pub(crate) struct Attack {
@@ -102,10 +102,6 @@ pub(crate) fn attacks() -> Vec<Attack> {
         ),
     ]
 }
-
-/// Whoever has to wait for a processor waits about as long as the kernel lets another thread run. A machine with two
-/// processors has no free one during an attack, whether weir is attacked or not.
-const SLICE: Duration = Duration::from_millis(1);
 
 /// How long each attack lasts.
 fn lasts() -> Duration {
@@ -211,24 +207,12 @@ fn attacks_slow_nobody_take_little_memory_and_run_no_script() {
                     thread::sleep(Duration::from_millis(20));
                 }
             });
-            let (mut alone, mut beside) = (Duration::ZERO, Duration::MAX);
-            // Other work on the machine makes some rounds slow.
-            let is_slow = |beside, alone| beside > alone * 2 + SLICE;
-            for _ in 0..5 {
-                alone = alone.max(others(&weir, attack, sink));
-                beside = beside.min(others(&weir, attack, weir.address()));
-                if !is_slow(beside, alone) {
-                    break;
-                }
-            }
+            let waits = Waits::measure(sink, |sink| {
+                others(&weir, attack, sink.unwrap_or(weir.address()))
+            });
             is_over.store(true, Relaxed);
-            eprintln!("{}: {beside:?}, without weir in it {alone:?}", attack.name);
-            // A short round has too few requests for a 99th percentile.
-            assert!(
-                !is_at_full_length() || !is_slow(beside, alone),
-                "{}",
-                attack.name
-            );
+            eprintln!("{}: {waits:?}", attack.name);
+            assert!(waits.are_harmless(), "{}", attack.name);
         });
         let more = highest.load(Relaxed).saturating_sub(before);
         assert!(more <= 32 << 20, "{}: {more} bytes more", attack.name);

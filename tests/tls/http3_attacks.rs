@@ -12,7 +12,7 @@ use serde_json::Value;
 use weir_test::authority::Authority;
 use weir_test::http2::{TlsClient, TlsStream};
 use weir_test::process::{resident, wait};
-use weir_test::{LIMIT, Weir, is_at_full_length, scaled, wait_until};
+use weir_test::{LIMIT, Waits, Weir, scaled, wait_until};
 
 use crate::http3_checks::{aioquic, site};
 
@@ -141,24 +141,15 @@ fn expect_harmless(name: &str, weir: &Weir, authority: &Authority, sink: SocketA
     let mut client = TlsClient::new(authority, false).http1(socket, "main.test");
     (0..20).for_each(|_| ask(&mut client));
     let (more, did) = growth(weir, || {
-        let (mut alone, mut beside) = (Duration::ZERO, Duration::MAX);
         let mut did = Value::Null;
-        // Other work on the machine makes some rounds slow.
-        for _ in 0..3 {
-            if is_at_full_length() {
-                let control = Attack::start(name, weir, authority, Some(sink));
-                alone = alone.max(others(&mut client, control).0);
-            }
-            let (time, what) = others(&mut client, Attack::start(name, weir, authority, None));
-            beside = beside.min(time);
+        let waits = Waits::measure(sink, |sink| {
+            let attack = Attack::start(name, weir, authority, sink);
+            let (time, what) = others(&mut client, attack);
             did = what;
-            if beside <= alone * 2 || !is_at_full_length() {
-                break;
-            }
-        }
-        eprintln!("{name}: {beside:?}, without weir in it {alone:?}; {did}");
-        // A short round has too few requests for a 99th percentile.
-        assert!(!is_at_full_length() || beside <= alone * 2, "{name}");
+            time
+        });
+        eprintln!("{name}: {waits:?}; {did}");
+        assert!(waits.are_harmless(), "{name}");
         did
     });
     eprintln!("{name}: {more} bytes more");

@@ -58,6 +58,50 @@ pub fn scaled<T>(short: T, full: T) -> T {
     }
 }
 
+/// The time that 99 of 100 requests needed at most while a machine was attacked.
+#[derive(Debug)]
+pub struct Waits {
+    /// While a program was attacked that does nothing.
+    pub alone: Duration,
+    /// While weir was attacked.
+    pub beside: Duration,
+}
+
+impl Waits {
+    /// Measures both. A round attacks the program at `sink`, or weir if it gets `None`. Other work on the machine makes some rounds
+    /// slow, so that there are more of them if weir seems to be slow. In `make test`, rounds are too short for such a percentile:
+    /// there is one, on weir.
+    pub fn measure(
+        sink: SocketAddr,
+        mut round: impl FnMut(Option<SocketAddr>) -> Duration,
+    ) -> Waits {
+        let mut waits = Waits {
+            alone: Duration::ZERO,
+            beside: Duration::MAX,
+        };
+        for _ in 0..scaled(1, 5) {
+            if is_at_full_length() {
+                waits.alone = waits.alone.max(round(Some(sink)));
+            }
+            waits.beside = waits.beside.min(round(None));
+            if waits.are_harmless() {
+                break;
+            }
+        }
+        waits
+    }
+
+    /// Whether the attack on weir makes others wait at most twice as long as an attack on the other program. Differences of
+    /// [`SLICE`] say nothing.
+    pub fn are_harmless(&self) -> bool {
+        !is_at_full_length() || self.beside <= self.alone * 2 + SLICE
+    }
+}
+
+/// Whoever waits for a processor waits about as long as the kernel lets another thread run. A machine with two processors has
+/// no free one during an attack, whether weir is attacked or not.
+const SLICE: Duration = Duration::from_millis(1);
+
 /// How long a test waits for something that happens at once on an idle machine. It is long enough for a machine that is
 /// slow and busy.
 pub const LIMIT: Duration = Duration::from_secs(60);
