@@ -37,7 +37,7 @@ pub enum Body {
     Parts(VecDeque<Part>),
     /// Made while it is sent.
     Stream(Box<dyn Stream>),
-    /// For a 2xx answer to CONNECT: the bytes after the head are not HTTP.
+    /// For a 2xx answer to CONNECT, and for 101: the bytes after the head are not HTTP.
     Tunnel(Tunnel),
 }
 

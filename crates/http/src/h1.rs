@@ -289,6 +289,9 @@ impl<X: Front> Connection<X> {
     /// All of an answer was sent.
     fn after_sending(&mut self, mut completion: Completion<X::Receipt>) -> Next<Ending> {
         if let Some(tunnel) = completion.tunnel.take() {
+            // No request has a deadline any more, and a tunnel has buffers of its own.
+            self.front.state().wake_at(clock::NEVER);
+            self.io.give_back();
             completion.end();
             return Next::End(Ending::Tunnel(tunnel, self.io.take_rest()));
         }

@@ -39,6 +39,14 @@ pub fn end_reading(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(net::shutdown(socket, net::Shutdown::Read)?)
 }
 
+/// Sends nothing more: the peer sees the end after all that was sent.
+///
+/// # Errors
+/// As shutdown(2); `NotConnected` if the peer has closed it too.
+pub fn end_writing(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(net::shutdown(socket, net::Shutdown::Write)?)
+}
+
 /// Delays sent data until the end of the connection (`TCP_CORK`), so that the data and the end arrive in the same
 /// packet. The kernel delays it by at most 200 ms.
 ///

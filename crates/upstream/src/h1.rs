@@ -76,6 +76,8 @@ pub struct Connection<S> {
     is_over: bool,
     /// Remaining bytes of the answer's body after `ahead`, if it has a length.
     left: Option<u64>,
+    /// The request asks for another protocol.
+    may_switch: bool,
     max_interim: usize,
     /// Bytes of interim answers that the server may still send.
     interim_left: usize,
@@ -122,6 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             ahead: None,
             is_over: true,
             left: Some(0),
+            may_switch: false,
             max_interim,
             interim_left: 0,
             sending: Sending {
@@ -157,6 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             _ => weir_http1::Method::Get,
         });
         self.interim_left = self.max_interim;
+        self.may_switch = false;
         (self.is_over, self.is_bulk) = (false, false);
         Ok(())
     }
@@ -205,10 +209,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         !self.decoder.is_idle() || !self.input.is_empty()
     }
 
-    /// The stream, for a connection that another one takes over. Bytes that were read and not used
-    /// are lost: there are none if the connection [is reusable](Self::is_reusable).
-    pub fn into_stream(self) -> S {
-        self.stream
+    /// The request that was [begun](Self::begin) asks for another protocol (RFC 9110 §7.8), so the answer may be 101.
+    pub fn expect_switch(&mut self) {
+        self.may_switch = true;
+    }
+
+    /// The stream, and the bytes that were read from it and not used: none if the connection
+    /// [is reusable](Self::is_reusable); after 101 those of the other protocol.
+    pub fn into_parts(self) -> (S, BytesMut) {
+        (self.stream, self.input)
     }
 
     /// The head of the last answer.
@@ -287,7 +296,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// The head of an answer is complete.
     fn answer(&mut self) -> Result<(), Error> {
-        if self.head.status() == 101 {
+        if self.head.status() == 101 && !self.may_switch {
             return Err(Error::Switched);
         }
         self.left = match self.head.body() {

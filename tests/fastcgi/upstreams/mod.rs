@@ -2,8 +2,10 @@
 
 mod answers;
 mod failures;
+mod programs;
 mod requests;
 mod routes;
+mod websockets;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -1,6 +1,6 @@
 //! A request at a server that speaks HTTP/1.1: writes it, and reads the answer. The connection is
 //! [`weir_upstream::h1`], as for the calls of scripts; this module adds the lease, the time limits, and what a server may
-//! know of a request ([`head`]).
+//! know of a request ([`head`]). After an upgrade to WebSocket the connection is a [`tunnel`].
 //!
 //! ```text
 //!               poll_head                    poll
@@ -10,6 +10,8 @@
 //! ```
 
 pub(crate) mod head;
+pub(super) mod tunnel;
+mod websocket;
 
 use std::{
     io,
@@ -59,6 +61,8 @@ pub(super) struct Outgoing<'r> {
     pub(super) lines: Vec<u8>,
     /// `None`: it has no body, and says nothing of one.
     pub(super) body: Option<&'r Spooled>,
+    /// The client wants to go on with WebSocket.
+    pub(super) is_websocket: bool,
 }
 
 impl Conversation {
@@ -84,6 +88,9 @@ impl Conversation {
             length: Some(request.body.map_or(0, Spooled::len)),
             says_empty: request.body.is_some(),
         });
+        if request.is_websocket {
+            conn.expect_switch();
+        }
         recycle(request.lines);
         Conversation {
             work: Work::new(lease, client, by),
@@ -209,8 +216,22 @@ impl Conversation {
         let keeps = settings.keep_conn && !spent && self.conn.is_reusable();
         self.conn.shrink();
         let Conversation { work, conn, .. } = *self;
-        let conn = keeps.then(|| conn.into_stream());
+        let conn = keeps.then(|| conn.into_parts().0);
         work.lease.release(conn, Cost::default());
+    }
+
+    /// Whether the server has switched to the other protocol.
+    pub(super) fn has_switched(&self) -> bool {
+        self.conn.head().status() == 101
+    }
+
+    /// The connection, for the other protocol, and its first bytes. The request has ended: a tunnel takes no place of the pool.
+    pub(super) fn into_tunnel(mut self: Box<Self>) -> (WorkerConn, Vec<u8>) {
+        self.work.lease.ended(Finish::Answered, None);
+        let Conversation { work, conn, .. } = *self;
+        work.lease.release(None, Cost::default());
+        let (conn, ahead) = conn.into_parts();
+        (conn, ahead.into())
     }
 
     pub(super) fn give_up(mut self: Box<Self>, failure: &Failure, answered: bool) {

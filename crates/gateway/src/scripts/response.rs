@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use weir_config::Settings;
 use weir_http::{Body, Part, Reply, Stream, Truncated};
 
-use super::odd;
+use super::{odd, proxy::tunnel};
 use crate::{
     answers::{
         cache::PageCopy,
@@ -80,6 +80,18 @@ impl Response {
     ) -> (Reply, Option<u64>) {
         let (status, length) = (self.head.status, self.head.content_length);
         let headers = std::mem::take(&mut self.head.headers);
+        if status == StatusCode::SWITCHING_PROTOCOLS
+            && let Some((server, ahead)) = self.run.take_tunnel()
+        {
+            self.run.detach();
+            let body = Body::Tunnel(tunnel::between(record.gateway, server, ahead));
+            let reply = Reply {
+                status,
+                headers,
+                body,
+            };
+            return (reply, None);
+        }
         if read.is_none() && is_bodyless(record, status) {
             self.run.on_drop(OnDrop::Finish);
             let body = Body::Empty;
@@ -154,7 +166,10 @@ impl Response {
 /// Whether an answer with this status has no body.
 fn is_bodyless(record: &Record, status: StatusCode) -> bool {
     record.head.method == Method::HEAD
-        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        || matches!(
+            status,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED | StatusCode::SWITCHING_PROTOCOLS
+        )
 }
 
 /// The body has another length than the script has announced. A longer one is cut. A shorter one is sent, and then the

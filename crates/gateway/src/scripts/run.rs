@@ -25,6 +25,7 @@ use weir_net::Spare;
 use weir_observe::error_log::About;
 use weir_pool::Finish;
 
+use self::connection::WorkerConn;
 pub(crate) use self::{
     failure::Failure,
     owner::{Owner, RequestSummary},
@@ -217,6 +218,19 @@ impl Run {
                 if let Some(live) = self.live.take() {
                     live.give_up(failure, self.first_byte.is_some());
                 }
+            }
+        }
+    }
+
+    /// The connection of a server that has switched to another protocol, and what has come of that.
+    pub(super) fn take_tunnel(&mut self) -> Option<(WorkerConn, Vec<u8>)> {
+        match self.live.take() {
+            Some(Live::Http(conversation)) if conversation.has_switched() => {
+                Some(conversation.into_tunnel())
+            }
+            live => {
+                self.live = live;
+                None
             }
         }
     }

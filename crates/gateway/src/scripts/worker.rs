@@ -158,10 +158,12 @@ impl AtWorker {
         let mut run = match (rules, pool.settings.http()) {
             (Some(rules), Some(http)) => {
                 note(record, &client.conn, &mut lease, &[]);
+                let is_websocket = body.is_none() && proxy::head::is_websocket(record);
                 let request = proxy::Outgoing {
+                    is_websocket,
                     method: &record.head.method,
                     target: proxy::head::target(record),
-                    lines: proxy::head::lines(record, &rules.settings, http),
+                    lines: proxy::head::lines(record, &rules.settings, http, is_websocket),
                     body,
                 };
                 let of = (lease, worker);

@@ -82,7 +82,9 @@ impl<R: Receipt> Sending<R> {
         // The carrier says how long the body is, and whether the connection stays open.
         let is_ours = |name| match name {
             Name::ContentLength => headers.length() != framing.length(),
-            Name::Connection | Name::TransferEncoding => true,
+            // It names the other protocol's field (RFC 9110 §7.8).
+            Name::Connection => status != 101,
+            Name::TransferEncoding => true,
             _ => false,
         };
         let ours = [

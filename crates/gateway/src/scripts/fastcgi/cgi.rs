@@ -205,6 +205,12 @@ impl Head {
                 Line::Lost => head.lose(&[name, b": ", value].concat()),
             }
         }
+        if head.status == StatusCode::SWITCHING_PROTOCOLS
+            && let Some(protocol) = fields.get(Name::Upgrade)
+        {
+            head.headers.push_read(Name::Connection, b"upgrade");
+            head.headers.push_read(Name::Upgrade, protocol);
+        }
         head.without_lost_length()
     }
 

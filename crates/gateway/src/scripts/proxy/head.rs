@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use http::StatusCode;
+use http::{Method, StatusCode, Version};
 use weir_config::{Forwarded, HttpServers, Settings};
 use weir_http1::{Name, ResponseHead};
 use weir_upstream::hop::{add_named, is_of_hop};
@@ -25,8 +25,23 @@ pub(crate) fn target(record: &Record) -> &[u8] {
     }
 }
 
-/// The fields of a request, each with the end of its line, without those about its body.
-pub(crate) fn lines(record: &Record, settings: &Settings, http: &HttpServers) -> Vec<u8> {
+/// Whether the client wants WebSocket (RFC 6455 §4.1). Upgrades to other protocols are not passed on: in HTTP/2 without TLS, a
+/// client could hide requests from weir.
+pub(crate) fn is_websocket(record: &Record) -> bool {
+    let (head, fields) = (&record.head, &record.head.fields);
+    head.method == Method::GET
+        && head.version == Version::HTTP_11
+        && fields.has_token(Name::Connection, "upgrade")
+        && (fields.get(Name::Upgrade)).is_some_and(|name| name.eq_ignore_ascii_case(WEBSOCKET))
+}
+
+/// The fields of a request, each with the end of its line, without those about its body. `is_websocket`: it is to be upgraded.
+pub(crate) fn lines(
+    record: &Record,
+    settings: &Settings,
+    http: &HttpServers,
+    is_websocket: bool,
+) -> Vec<u8> {
     let fields = &record.head.fields;
     let mut lines = run::buffer();
     let asked = fields.get(Name::Host);
@@ -62,6 +77,10 @@ pub(crate) fn lines(record: &Record, settings: &Settings, http: &HttpServers) ->
         put(&mut lines, b"Cookie", &[&cookies.join(&b"; "[..])]);
     }
     put_client(record, http.forwarded, &mut lines);
+    if is_websocket {
+        put(&mut lines, b"Connection", &[b"Upgrade"]);
+        put(&mut lines, b"Upgrade", &[WEBSOCKET]);
+    }
     lines
 }
 
@@ -143,6 +162,8 @@ fn put(lines: &mut Vec<u8>, name: &[u8], value: &[&[u8]]) {
     value.iter().for_each(|part| lines.extend_from_slice(part));
     lines.extend_from_slice(b"\r\n");
 }
+
+const WEBSOCKET: &[u8] = b"websocket";
 
 /// The status of an answer.
 pub(super) fn status(head: &ResponseHead) -> StatusCode {

@@ -222,7 +222,7 @@ impl AsyncWrite for WorkerConn {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+        Poll::Ready(socket::end_writing(self.as_fd()))
     }
 }
 
