@@ -45,7 +45,7 @@ pub(crate) enum Becomes {
 pub(crate) struct PageCopy {
     filling: Filling<Kept>,
     leader: Option<Leader<()>>,
-    /// The length that the script has announced.
+    /// The length that the script has announced. What it prints beyond that reaches nobody.
     length: Option<u64>,
     so_far: u64,
 }
@@ -53,6 +53,10 @@ pub(crate) struct PageCopy {
 impl PageCopy {
     /// The next bytes of the body. `None`: the answer is too large.
     pub(crate) fn with(mut self: Box<Self>, bytes: &[u8]) -> Option<Box<Self>> {
+        let bytes = up_to(
+            self.length.map(|length| length.saturating_sub(self.so_far)),
+            bytes,
+        );
         self.so_far += bytes.len() as u64;
         if self.filling.push(bytes) {
             return Some(self);
@@ -85,6 +89,17 @@ pub(crate) fn answered(
     let Some(pages) = &gateway.pages else {
         return Becomes::Sent;
     };
+    let becomes = becomes((pages, record, cached), (&mut *response, read), body);
+    // It is for weir alone.
+    response.head.headers.remove(TARGETED[0]);
+    becomes
+}
+
+fn becomes(
+    (pages, record, cached): (&Pages, &mut Record, &Cached),
+    (response, read): (&mut Response, Option<&Progress>),
+    body: Option<&Spooled>,
+) -> Becomes {
     purge::said(pages, record, cached, &mut response.head);
     let asking = (record.rare.as_mut()).and_then(|rare| rare.asking.take());
     let status = match asking.map(|asking| *asking) {
@@ -153,10 +168,11 @@ impl Fetch {
             fwd_status: Some(status.as_u16()),
             ..CacheStatus::forward(self.why)
         };
-        let is_whole = read == Some(&Progress::End);
+        let has_no_body = status == StatusCode::NO_CONTENT;
+        let is_whole = has_no_body || read == Some(&Progress::End);
         let said_fields = self.said.take();
         let key = self.key.clone();
-        let is_passed_on = read.is_none() && record.head.method == Method::GET;
+        let is_passed_on = !is_whole && read.is_none() && record.head.method == Method::GET;
         let judged = match is_passed_on || response.head.answers_otherwise() {
             true => Err((STREAMED, false)),
             false => (self.judge(record, cached, &response.head))
@@ -258,7 +274,11 @@ impl Fetch {
             asked: self.asked,
         };
         if is_whole {
-            let body = response.output.get(response.body_at..).unwrap_or_default();
+            let body = match response.head.status {
+                StatusCode::NO_CONTENT => &[],
+                _ => response.output.get(response.body_at..).unwrap_or_default(),
+            };
+            let body = up_to(length, body);
             let is_cut = length.is_some_and(|length| length != body.len() as u64);
             if is_cut || body.len() as u64 > pages.max_object {
                 self.gives_up(pages, false);
@@ -383,6 +403,14 @@ impl Fetch {
             hit::stale(record, cached, &stored, "failed")
         })
     }
+}
+
+/// At most so many of the bytes.
+fn up_to(length: Option<u64>, bytes: &[u8]) -> &[u8] {
+    let most = length.map_or(bytes.len(), |length| {
+        usize::try_from(length).unwrap_or(usize::MAX)
+    });
+    &bytes[..most.min(bytes.len())]
 }
 
 /// What the configuration says of answers.
