@@ -83,6 +83,7 @@ setup-test:
 	@setup/pebble.sh $(TARGET)/pebble
 	@setup/tools.sh $(TARGET)
 	@setup/python.sh $(TARGET)
+	@setup/node.sh $(TARGET)
 
 clean:
 	$(CARGO) clean

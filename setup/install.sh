@@ -45,9 +45,11 @@ main() {
 
 # The given names that are not installed, each after a space.
 missing_of() {
+    # Some packages of others have what Debian has in two: their nodejs also provides npm.
+    provided=$(dpkg-query -W -f '${Provides}\n' | tr ',' '\n' | sed -e 's/^ *//' -e 's/ .*//')
     for package in "$@"; do
         state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-        [ "$state" = installed ] || printf ' %s' "$package"
+        [ "$state" = installed ] || printf '%s\n' "$provided" | grep -qxF "$package" || printf ' %s' "$package"
     done
 }
 

@@ -3,6 +3,7 @@
 
 mod answers;
 mod crowd;
+mod http_cache_tests;
 mod operators;
 mod personal;
 mod purges;

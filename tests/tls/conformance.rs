@@ -1,10 +1,10 @@
 //! What scanners of TLS find: sslyze with Mozilla's profiles, and testssl.sh; and h3i, which sends what no client of HTTP/3 should.
 
-use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
+use weir_test::built::target;
 use weir_test::{Weir, is_at_full_length, written};
 
 use crate::Tls;
@@ -14,14 +14,6 @@ use crate::http3_checks::site;
 fn scanned() -> (Weir, weir_test::authority::Authority) {
     let fields = "hsts = \"1y\"\nset_headers = { X-Content-Type-Options = \"nosniff\", X-Frame-Options = \"DENY\" }";
     Tls::new().with(|setup| setup.site(fields)).start()
-}
-
-/// Cargo's target folder.
-fn target() -> PathBuf {
-    let tests = env::current_exe().expect("the path of the tests");
-    // target/debug/deps/TEST
-    let target = tests.ancestors().nth(3).expect("a target folder");
-    target.to_owned()
 }
 
 /// A program of setup/python/requirements.txt.

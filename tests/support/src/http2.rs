@@ -348,7 +348,7 @@ impl Http2 {
 
 /// Runs all cases of h2spec. Returns how many passed, and the titles of those that failed.
 pub fn h2spec(address: SocketAddr, words: &[&str]) -> (u32, Vec<String>) {
-    let output = Command::new(crate::weir::tool("h2spec"))
+    let output = Command::new(crate::built::tool("h2spec"))
         .args(["--strict", "--host", &address.ip().to_string()])
         .args(["--port", &address.port().to_string()])
         .args(["--timeout", &LIMIT.as_secs().to_string()])

@@ -12,6 +12,7 @@
 mod as_root;
 pub mod authority;
 pub mod browser;
+pub mod built;
 pub mod cgroup;
 mod disk;
 pub mod dns;

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 use crate::authority::Authority;
+use crate::built::target;
 use crate::{free_address, wait_until};
 
 /// A running Pebble. It ends with the test.
@@ -244,8 +245,5 @@ fn program(name: &str) -> PathBuf {
     if let Some(folder) = env::var_os("WEIR_PEBBLE") {
         return PathBuf::from(folder).join(name);
     }
-    // target/debug/deps/TEST
-    let tests = env::current_exe().expect("the path of the tests");
-    let target = tests.ancestors().nth(3).expect("a target folder");
-    target.join("pebble").join(name)
+    target().join("pebble").join(name)
 }

@@ -685,22 +685,6 @@ pub fn program() -> &'static str {
     &FOUND
 }
 
-/// A program that setup/tools.sh has built.
-///
-/// # Panics
-/// If it is not there.
-pub fn tool(name: &str) -> PathBuf {
-    let tests = env::current_exe().expect("the path of the tests");
-    let target = tests.ancestors().nth(3).expect("target");
-    let found = target.join("tools").join(name);
-    let said = found.display();
-    assert!(
-        found.is_file(),
-        "{said} is missing; `make setup-test` builds it"
-    );
-    found
-}
-
 fn built_with_these_tests() -> PathBuf {
     let tests = env::current_exe().expect("the path of the tests");
     let folder = tests.ancestors().nth(2).expect("target/debug");
