@@ -214,6 +214,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.may_switch = true;
     }
 
+    /// The stream.
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
     /// The stream, and the bytes that were read from it and not used: none if the connection
     /// [is reusable](Self::is_reusable); after 101 those of the other protocol.
     pub fn into_parts(self) -> (S, BytesMut) {

@@ -157,6 +157,33 @@ fn events_are_passed_on_at_once() {
     assert!(client.chunk().is_none(), "the end");
 }
 
+/// Many clients may have an event stream for hours: it takes no place of the pool, and may be silent.
+#[test]
+fn an_event_stream_takes_no_place_of_the_pool() {
+    let server = Server::start(|request, stream| {
+        if request.line.starts_with("GET /events") {
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n";
+            stream.write_all(head.as_bytes()).expect("a head");
+            thread::park();
+        }
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            .is_ok()
+    });
+    let weir = start(&[&server], "queue.maxconn = 1\nread_timeout = \"200ms\"");
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let mut client = weir.client();
+        client.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.head().expect("a head").status, 200);
+        assert_eq!(client.chunk().expect("an event"), b"data: 1\n\n");
+        clients.push(client);
+    }
+    assert_eq!(weir.get("/other").expect(200).text(), "ok");
+    // Longer than `read_timeout`.
+    assert!(clients[0].quiet_for(Duration::from_millis(600)));
+}
+
 /// A client that leaves an endless stream ends it at the server, too.
 #[test]
 fn a_stream_ends_when_its_client_leaves() {

@@ -1,7 +1,8 @@
 //! Servers that fail, and which requests are repeated.
 
 use std::{
-    io::Write,
+    io::{Read, Write},
+    net::Shutdown,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -32,6 +33,26 @@ fn connections_are_used_again_until_the_server_closes_them() {
     }
     let used: Vec<usize> = server.received().iter().map(|got| got.connection).collect();
     assert_eq!(used[5..], [3, 4]);
+}
+
+/// A connection that the server closes while it is idle is not held until somebody needs it.
+#[test]
+fn an_idle_connection_that_the_server_closes_is_closed() {
+    let closed = Arc::new(AtomicBool::new(false));
+    let note = closed.clone();
+    let server = Server::start(move |_, stream| {
+        stream.write_all(OK).expect("an answer");
+        stream.shutdown(Shutdown::Write).expect("an end");
+        let mut byte = [0];
+        // weir closes its side, too.
+        let ended = matches!(stream.read(&mut byte), Ok(0));
+        note.store(ended, Ordering::SeqCst);
+        false
+    });
+    let weir = start(&[&server], "");
+    weir.get("/").expect(200);
+    wait_until("weir closes it", || closed.load(Ordering::SeqCst));
+    drop(weir);
 }
 
 /// A server that closes its connection before it answers: a request that may be repeated goes to the next server, any

@@ -13,6 +13,7 @@
 
 mod check;
 mod connect;
+mod kept;
 mod key;
 mod names;
 mod status;
@@ -502,6 +503,9 @@ impl PoolHandle {
         };
         for (server, serial) in members {
             self.watch(server, serial);
+        }
+        if settings.http.is_some() && self.settings.keep_conn {
+            tokio::spawn(kept::watch(self));
         }
         for (entry, server) in settings.list.iter().enumerate() {
             if let (Upstream::Named { host, port }, Some(resolver)) = (&server.address, resolver) {

@@ -9,6 +9,7 @@
 //!                ╰─────────── Failure ◄──────╯      the connection is closed
 //! ```
 
+pub(super) mod events;
 pub(crate) mod head;
 pub(super) mod tunnel;
 mod websocket;
@@ -30,9 +31,10 @@ use weir_observe::pool_log::Cost;
 use weir_pool::Finish;
 use weir_upstream::h1;
 
+use self::events::Events;
 use super::{
     fastcgi::cgi::Head,
-    run::{Failure, Progress, RequestSummary, Work, connection::WorkerConn, recycle},
+    run::{Failure, Owner, Progress, RequestSummary, Work, connection::WorkerConn, recycle},
     spool::Spooled,
 };
 use crate::{
@@ -232,6 +234,20 @@ impl Conversation {
         work.lease.release(None, Cost::default());
         let (conn, ahead) = conn.into_parts();
         (conn, ahead.into())
+    }
+
+    /// Whether some of the request is left to be sent.
+    pub(super) fn is_sending(&self) -> bool {
+        self.conn.is_sending()
+    }
+
+    /// The rest of the answer, an event stream. It has left the pool.
+    pub(super) fn into_events(mut self: Box<Self>, owner: Owner) -> Events {
+        self.work.watch.detach();
+        self.work.lease.ended(Finish::Answered, None);
+        let Conversation { work, conn, .. } = *self;
+        work.lease.release(None, Cost::default());
+        Events::of(conn, owner)
     }
 
     pub(super) fn give_up(mut self: Box<Self>, failure: &Failure, answered: bool) {

@@ -83,7 +83,6 @@ impl Response {
         if status == StatusCode::SWITCHING_PROTOCOLS
             && let Some((server, ahead)) = self.run.take_tunnel()
         {
-            self.run.detach();
             let body = Body::Tunnel(tunnel::between(record.gateway, server, ahead));
             let reply = Reply {
                 status,
@@ -136,7 +135,8 @@ impl Response {
         (memory, file): (usize, u64),
     ) -> Body {
         let Response {
-            run,
+            mut run,
+            head,
             mut output,
             body_at,
             copy,
@@ -150,7 +150,10 @@ impl Response {
         }
         output.drain(..body_at);
         match read {
-            None => Body::Stream(Box::new(WorkerStream::new(run, output))),
+            None => match head.is_event_stream.then(|| run.take_events()).flatten() {
+                Some(events) => Body::Stream(Box::new(events)),
+                None => Body::Stream(Box::new(WorkerStream::new(run, output))),
+            },
             Some(_) => {
                 let room = Room {
                     memory,

@@ -235,6 +235,20 @@ impl Run {
         }
     }
 
+    /// The rest of an answer over HTTP that is an event stream.
+    pub(super) fn take_events(&mut self) -> Option<proxy::events::Events> {
+        let owner = self.owner();
+        match self.live.take() {
+            Some(Live::Http(conversation)) if !conversation.is_sending() => {
+                Some(conversation.into_events(owner))
+            }
+            live => {
+                self.live = live;
+                None
+            }
+        }
+    }
+
     /// Like [`Self::poll`].
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub(crate) struct Head {
     /// Lines that are left out because HTTP does not allow them.
     pub(crate) lost: Option<Box<Lost>>,
     /// The response is an event stream, whose parts must be passed on at once.
-    is_event_stream: bool,
+    pub(crate) is_event_stream: bool,
 }
 
 /// Where the answer is.

@@ -46,7 +46,7 @@ pub(in crate::scripts) fn between(
 }
 
 /// The kernel ends a connection whose other side is gone.
-fn watch_peer(socket: &impl AsFd) {
+pub(super) fn watch_peer(socket: &impl AsFd) {
     let often = TcpKeepalive::new()
         .with_time(LOOK)
         .with_interval(LOOK / 4)

@@ -12,6 +12,7 @@ use std::{
     },
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -137,6 +138,12 @@ impl WorkerConn {
     /// Whether it was idle for so long that the worker may have closed it unnoticed.
     pub(crate) fn has_rested(&self) -> bool {
         clock::now().saturating_sub(self.used) > REST
+    }
+
+    /// Whether an idle connection is not worth keeping: it was idle for longer than this, or the server has closed it.
+    pub(crate) fn is_worn(&self, longest: Duration) -> bool {
+        let idle = clock::now().saturating_sub(self.used);
+        idle > longest.as_micros() as u64 || (self.has_rested() && self.is_stale())
     }
 
     /// Whether the worker has closed an idle connection or sent unexpected data. Needs a system call.
