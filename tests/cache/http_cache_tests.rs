@@ -1,12 +1,14 @@
-//! http-cache-tests, the tests of <https://cache-tests.fyi>, judge the cache: their own client and their own origin, here behind FastCGI, with weir
-//! between them. `http_cache_tests/targeted.mjs` adds tests of targeted fields (RFC 9213), which the package in the registry does not have.
+//! http-cache-tests, the tests of <https://cache-tests.fyi>, judge the cache: their own client and their own origin, with weir between them, which speaks FastCGI
+//! or HTTP with the origin. `http_cache_tests/targeted.mjs` adds tests of targeted fields (RFC 9213), which the package in the registry does not have.
 
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 use weir_test::built::node_modules;
-use weir_test::{Setup, Weir, wait_until};
+use weir_test::{Setup, Weir, free_address, wait_until};
 
 /// How many tests weir passes of each kind, and how many there are. `http_cache_tests/meant.mjs` has the others, each with its reason.
 const PASSED: [(&str, u64, u64); 3] = [
@@ -16,28 +18,37 @@ const PASSED: [(&str, u64, u64); 3] = [
 ];
 
 #[test]
-fn http_cache_tests_find_a_good_cache() {
-    let (weir, _origin) = started();
+fn http_cache_tests_find_a_good_cache_before_fastcgi() {
+    let setup = Setup::new().file("index.php", "");
+    let socket = setup.path("origin.sock");
+    let origin = Origin::fastcgi(&socket);
+    let pool = format!("servers = [\"unix:{}\"]\n", socket.display());
+    let setup = setup.site("fallback = \"/index.php\"\n").pool(&pool);
+    expect_good_cache(setup, origin);
+}
+
+#[test]
+fn http_cache_tests_find_a_good_cache_before_http() {
+    let address = free_address();
+    let origin = Origin::http(address);
+    let pool = format!("protocol = \"http\"\nservers = [\"{address}\"]\n");
+    expect_good_cache(Setup::new().pool(&pool), origin);
+}
+
+/// In a weir whose cache obeys the client, before that origin.
+#[track_caller]
+fn expect_good_cache(setup: Setup, origin: Origin) {
+    let weir = setup
+        .site("cache = { preset = \"headers\", client_directives = true }\n")
+        .pool("runtime = \"servers\"\nqueue.maxconn = 64\n")
+        .start();
     let verdict = judged(&weir);
     assert_eq!(verdict["unexpected"], json!({}));
     for (kind, passed, of) in PASSED {
         let expected = json!({ "passed": passed, "of": of });
         assert_eq!(verdict["kinds"][kind], expected, "{kind}");
     }
-}
-
-/// A weir whose cache obeys the client, before the origin of the tests.
-fn started() -> (Weir, Origin) {
-    let setup = Setup::new().file("index.php", "");
-    let socket = setup.path("origin.sock");
-    let origin = Origin::start(&socket);
-    let pool = format!(
-        "runtime = \"servers\"\nservers = [\"unix:{}\"]\nqueue.maxconn = 64\n",
-        socket.display()
-    );
-    let cache = "cache = { preset = \"headers\", client_directives = true }\n";
-    let site = format!("fallback = \"/index.php\"\n{cache}");
-    (setup.site(&site).pool(&pool).start(), origin)
+    drop(origin);
 }
 
 /// What `http_cache_tests/judge.mjs` prints.
@@ -57,18 +68,26 @@ fn judged(weir: &Weir) -> Value {
 struct Origin(Child);
 
 impl Origin {
-    fn start(socket: &Path) -> Origin {
+    fn fastcgi(socket: &Path) -> Origin {
+        let origin = Origin::start(&["fastcgi", &socket.display().to_string()]);
+        wait_until("the origin listens", || UnixStream::connect(socket).is_ok());
+        origin
+    }
+
+    fn http(address: SocketAddr) -> Origin {
+        let (host, port) = (address.ip().to_string(), address.port().to_string());
+        let origin = Origin::start(&["http", &host, &port]);
+        wait_until("the origin listens", || TcpStream::connect(address).is_ok());
+        origin
+    }
+
+    fn start(place: &[&str]) -> Origin {
         let child = Command::new("node")
             .arg(script("origin.mjs"))
             .arg(node_modules().join("http-cache-tests"))
-            .arg(socket)
-            .spawn()
-            .expect("node");
-        let origin = Origin(child);
-        wait_until("the origin listens", || {
-            std::os::unix::net::UnixStream::connect(socket).is_ok()
-        });
-        origin
+            .args(place)
+            .spawn();
+        Origin(child.expect("node"))
     }
 }
 

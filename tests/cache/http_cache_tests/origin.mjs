@@ -1,12 +1,14 @@
-// The origin of http-cache-tests as a FastCGI program: the package's own handlers, which expect a request and a response of Node's `http`, behind records of
+// The origin of http-cache-tests: the package's own handlers, which expect a request and a response of Node's `http`, behind HTTP, or behind records of
 // FastCGI 1.0.
 //
-//   node origin.mjs PACKAGE SOCKET
+//   node origin.mjs PACKAGE http HOST PORT
+//   node origin.mjs PACKAGE fastcgi SOCKET
 import { chmodSync } from 'node:fs'
+import http from 'node:http'
 import net from 'node:net'
 import { pathToFileURL } from 'node:url'
 
-const [folder, socket] = process.argv.slice(2)
+const [folder, protocol, ...place] = process.argv.slice(2)
 const handler = async name => (await import(pathToFileURL(`${folder}/server/handle-${name}.mjs`))).default
 const handlers = { config: await handler('config'), test: await handler('test'), state: await handler('state') }
 
@@ -110,17 +112,21 @@ function answer (connection, id, request) {
     if (!request.isKept) connection.end()
   }
   const response = new Response(send, () => connection.destroy())
-  const [, kind, ...rest] = new URL(params.REQUEST_URI, 'http://origin').pathname.split('/')
-  const handle = handlers[kind]
-  if (handle) {
-    handle(rest, new Request(params, Buffer.concat(request.body).toString()), response)
+  handle(new Request(params, Buffer.concat(request.body).toString()), response)
+}
+
+function handle (request, response) {
+  const [, kind, ...rest] = new URL(request.url, 'http://origin').pathname.split('/')
+  const handler = handlers[kind]
+  if (handler) {
+    handler(rest, request, response)
   } else {
     response.statusCode = 404
     response.end()
   }
 }
 
-net.createServer(connection => {
+const fastcgi = net.createServer(connection => {
   const requests = new Map()
   let bytes = Buffer.alloc(0)
   connection.on('error', () => {})
@@ -147,4 +153,10 @@ net.createServer(connection => {
       }
     }
   })
-}).listen(socket, () => chmodSync(socket, 0o666))
+})
+
+if (protocol === 'http') {
+  http.createServer(handle).listen(place[1], place[0])
+} else {
+  fastcgi.listen(place[0], () => chmodSync(place[0], 0o666))
+}
