@@ -1,6 +1,8 @@
 //! WordPress from Debian's package with a MariaDB of its own. The test installs it, logs in, writes a post and reads
 //! it, all over HTTP through weir.
 
+mod cached;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -39,6 +41,21 @@ fn wordpress_on_weirs_own_php() {
     let weir = serve(setup.site("compress = true"), &own_pool(4));
     walk_through(&weir, &database);
     compressed_pages_are_the_same(&weir);
+    drop(weir);
+    drop(database);
+}
+
+/// An unmodified WordPress with `cache = "wordpress"`.
+#[test]
+fn wordpress_with_a_cache_of_its_pages() {
+    let setup = prepare(Setup::new());
+    let database = Database::start(setup.folder());
+    let weir = serve(
+        setup.site("compress = true\ncache = \"wordpress\""),
+        &own_pool(4),
+    );
+    walk_through(&weir, &database);
+    cached::pages_are_of_nobody(&weir);
     drop(weir);
     drop(database);
 }

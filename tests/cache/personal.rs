@@ -7,7 +7,7 @@ const FORGETFUL: &str = r#"<?php
 session_cache_limiter('');
 $who = '';
 foreach ($_COOKIE as $name => $value) { $who .= "[$name=$value]"; }
-$auth = $_SERVER['HTTP_AUTHORIZATION'] ?? '';
+$auth = ($_SERVER['HTTP_AUTHORIZATION'] ?? '') . ($_SERVER['HTTP_X_API_KEY'] ?? '') . ($_SERVER['HTTP_X_AUTH_USER'] ?? '');
 if (isset($_GET['login'])) { setcookie('wordpress_logged_in_x', $_GET['login']); }
 if (isset($_GET['track'])) { setcookie('tracker', bin2hex(random_bytes(4))); }
 echo "who:$who auth:$auth query:", $_SERVER['QUERY_STRING'], " uri:", $_SERVER['REQUEST_URI'];
@@ -63,7 +63,10 @@ fn no_page_of_one_user_reaches_another() {
             fields.push(("Cookie", &cookie));
         }
         if chance.below(20) == 0 {
-            fields.push(("Authorization", &auth));
+            fields.push((
+                chance.of(&["Authorization", "X-Api-Key", "X-Auth-User"]),
+                &auth,
+            ));
         }
         client.send(weir_test::weir::request("GET", &url, &fields, b""));
         let answer = client.response().expect(200);

@@ -94,6 +94,9 @@ pub(crate) struct Fetch {
     why: Forward,
     /// The expired page.
     stored: Option<Arc<StoredPage>>,
+    /// That one was purged. Its application may not know by the page's validators that it has changed: dates have no parts of a
+    /// second.
+    is_purged: bool,
     /// The application is asked whether that one is still valid.
     validates: bool,
     /// Equal requests wait for this one.
@@ -148,6 +151,7 @@ impl Pages {
         if let Some((stored, standing)) = self.stored(&fetch.key, fields) {
             let state = stored.head.life.state(now, &terms);
             let is_valid = standing == Standing::Valid;
+            fetch.is_purged = !is_valid;
             match state {
                 State::Fresh if is_valid => {
                     return Looked::Found(hit::fresh(record, cached, &stored, (&fetch, now)));
@@ -276,6 +280,7 @@ pub(crate) fn look(record: &mut Record, cached: &Cached, body: Option<&Spooled>)
         key: page.key(pages.store.seed(), site),
         why: Forward::UriMiss,
         stored: None,
+        is_purged: false,
         validates: false,
         leader: None,
         asked: Asked::default(),
@@ -331,7 +336,9 @@ impl Fetch {
         for name in PARTIAL {
             fields.remove(name.as_str().as_bytes());
         }
-        let Some(stored) = stored else { return };
+        let Some(stored) = stored.filter(|_| !self.is_purged) else {
+            return;
+        };
         for (condition, validator) in [
             (Name::IfNoneMatch, Name::Etag),
             (Name::IfModifiedSince, Name::LastModified),
@@ -356,9 +363,10 @@ fn is_full(pool: &PoolHandle, cached: &Cached) -> bool {
 
 /// Who asks, as far as the application can know. If weir imposes lifetimes, the application sees only cookies of the key.
 fn asker(fields: &ParsedFields, cached: &Cached) -> Asker {
-    match Asker::of(fields) {
-        Asker::WithCookies if cached.is_imposed() => Asker::Anybody,
-        asker => asker,
+    match fields.has(Name::Cookie) {
+        _ if question::has_credentials(fields) => Asker::WithCredentials,
+        true if !cached.is_imposed() => Asker::WithCookies,
+        _ => Asker::Anybody,
     }
 }
 

@@ -13,6 +13,7 @@ use weir_cache::{
     Forward,
     key::{Key, KeyParts, Seed},
 };
+use weir_config::is_credential;
 use weir_http::Head;
 use weir_http1::{Name, ParsedFields};
 
@@ -45,7 +46,7 @@ pub(crate) enum Apart {
     Query(Vec<u8>),
     /// `bypass_cookies`, with the cookie's name.
     Cookie(Vec<u8>),
-    /// Its client has said who it is: by Authorization, or with a certificate.
+    /// Its client has said who it is: by Authorization or a similar field, or with a certificate.
     Authorized,
 }
 
@@ -82,7 +83,8 @@ impl Apart {
             Apart::Query(of) => format!("the parameter {:?} is one of bypass_query", name(of)),
             Apart::Cookie(of) => format!("the cookie {:?} is one of bypass_cookies", name(of)),
             Apart::Authorized => {
-                "the client says who it is (Authorization, or a certificate)".into()
+                "the client says who it is (Authorization or a similar header, or a certificate)"
+                    .into()
             }
         }
     }
@@ -138,7 +140,7 @@ impl Asked<'_> {
     /// The rule by which the request is none for the cache.
     fn bypassed(self, cached: &Cached) -> Option<Apart> {
         let fields = &self.head.fields;
-        if cached.is_imposed() && fields.has(Name::Authorization) {
+        if cached.is_imposed() && has_credentials(fields) {
             return Some(Apart::Authorized);
         }
         if let Some(cookie) = bypass_cookie(fields, cached) {
@@ -151,6 +153,21 @@ impl Asked<'_> {
         let parameter = cached.bypass_query.first(parameters(query));
         parameter.map(|name| Apart::Query(name.to_vec()))
     }
+}
+
+/// Whether a field other than Cookie says who asks: Authorization, or one whose name says so, as `X-Api-Key` does.
+pub(super) fn has_credentials(fields: &ParsedFields) -> bool {
+    // Browsers send many fields that begin so, and none of them says who asks.
+    let is_of_browser = |name: &[u8]| {
+        name.get(..4)
+            .is_some_and(|it| it.eq_ignore_ascii_case(b"sec-"))
+    };
+    fields.has(Name::Authorization)
+        || fields.iter().any(|(known, name, _)| {
+            let says =
+                |name: &str| is_credential(name) || name.to_ascii_lowercase().contains("nonce");
+            known.is_none() && !is_of_browser(name) && std::str::from_utf8(name).is_ok_and(says)
+        })
 }
 
 /// The name of a cookie by which the cache is not asked.
