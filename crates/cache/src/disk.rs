@@ -174,6 +174,7 @@ impl<H: Head> Disk<H> {
                 seed
             }
         };
+        journal.begin(&purges)?;
         let disk = Disk {
             settings,
             spots: Default::default(),
@@ -212,6 +213,11 @@ impl<H: Head> Disk<H> {
     /// Notes what other processes have purged.
     pub(crate) fn hear(&self) {
         self.journal.hear(&self.purges);
+    }
+
+    /// Whoever opens the folder next empties it.
+    fn distrust(&self) {
+        let _ = fs::remove_file(self.settings.folder.join("store"));
     }
 
     /// Waits until all is written.

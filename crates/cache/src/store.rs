@@ -388,6 +388,8 @@ impl<H: Head> Store<H> {
             let slot = Slot::Variants(variants.clone());
             shard.insert(key.hash(), slot, weight as u32, &mut removed);
             if let Some(disk) = &self.disk {
+                // What it has is an answer that does not vary, or varies with other fields.
+                disk.forget(key.hash());
                 disk.write_variants(key.hash(), &variants.names);
             }
             variants

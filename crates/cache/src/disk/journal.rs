@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         PoisonError, RwLock, RwLockWriteGuard,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -32,6 +32,8 @@ pub(super) struct Journal {
     process: u32,
     /// How much of the file is known.
     known: AtomicU64,
+    /// Whether it has a start. Otherwise it is a part of a file that somebody has cut or removed.
+    has_start: AtomicBool,
     file: RwLock<File>,
 }
 
@@ -70,7 +72,8 @@ const START: u8 = 5;
 const FRONT: usize = 16;
 
 impl Journal {
-    /// Reads the file, and notes its purges. False: there is none, or it is damaged, so that nothing is known of what is stored.
+    /// Reads the file, and notes its purges. False: there is none, or it is damaged, so that nothing is known of what is stored. This must be
+    /// removed then, before [`begin`](Journal::begin).
     ///
     /// # Errors
     /// If the file can be neither read nor made.
@@ -81,12 +84,20 @@ impl Journal {
             file: RwLock::new(open(&path)?),
             process: u32::from_le_bytes(process),
             known: AtomicU64::new(0),
+            has_start: AtomicBool::new(false),
             path,
         };
-        let is_whole = journal.hear(purges) && journal.known.load(Ordering::Relaxed) > 0;
-        purges.skip(STRIDE);
-        journal.shorten(purges)?;
+        let is_whole = journal.hear(purges) && journal.has_start.load(Ordering::Relaxed);
         Ok((journal, is_whole))
+    }
+
+    /// Begins with numbers that nobody has given.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn begin(&self, purges: &Purges) -> io::Result<()> {
+        purges.skip(STRIDE);
+        self.shorten(purges)
     }
 
     /// Notes what other processes have purged. Without anything new it costs one system call. False: the file is damaged.
@@ -109,16 +120,18 @@ impl Journal {
             note.write(self.process, &mut bytes);
         }
         let mut file = self.file();
-        loop {
-            file.write_all(&bytes)?;
-            if file.metadata()?.nlink() > 0 {
-                break;
-            }
-            // Another process has just put a shorter one in its place.
+        file.write_all(&bytes)?;
+        if file.metadata()?.nlink() == 0 {
+            // Another process has just put a shorter one in its place, or somebody has removed it.
             self.hear_in(&mut file, purges);
+            file.write_all(&bytes)?;
         }
-        let length = file.metadata()?.len();
+        let stat = file.metadata()?;
         drop(file);
+        if stat.nlink() == 0 {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let length = stat.len();
         if length > LONGEST {
             self.shorten(purges)?;
         }
@@ -137,16 +150,7 @@ impl Journal {
     fn shorten(&self, purges: &Purges) -> io::Result<()> {
         let mut file = self.file();
         self.hear_in(&mut file, purges);
-        let mut bytes = Vec::new();
-        for (purge, manner, number) in purges.all() {
-            let note = Note {
-                purge,
-                manner,
-                number,
-            };
-            note.write(self.process, &mut bytes);
-        }
-        write_start(purges.asked().0, self.process, &mut bytes);
+        let bytes = self.all(purges);
         let path = self.path.with_extension("new");
         let _ = fs::remove_file(&path);
         let mut new = open(&path)?;
@@ -157,6 +161,21 @@ impl Journal {
         Ok(())
     }
 
+    /// All that is still needed, and a start.
+    fn all(&self, purges: &Purges) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (purge, manner, number) in purges.all() {
+            let note = Note {
+                purge,
+                manner,
+                number,
+            };
+            note.write(self.process, &mut bytes);
+        }
+        write_start(purges.asked().0, self.process, &mut bytes);
+        bytes
+    }
+
     fn hear_in(&self, file: &mut File, purges: &Purges) -> bool {
         let mut is_whole = true;
         let Ok(mut stat) = file.metadata() else {
@@ -165,13 +184,23 @@ impl Journal {
         if stat.nlink() == 0 {
             // Another process has written a shorter one. What this says of purges that are known is noted once more.
             let new = open(&self.path).and_then(|new| Ok((new.metadata()?, new)));
-            let Ok((new_stat, new)) = new else {
+            let Ok((new_stat, mut new)) = new else {
                 return false;
             };
+            if new_stat.len() == 0 && new.write_all(&self.all(purges)).is_err() {
+                // Nobody trusts a file without a start.
+                return false;
+            }
             (*file, stat) = (new, new_stat);
             self.known.store(0, Ordering::Relaxed);
         }
-        let known = self.known.load(Ordering::Relaxed);
+        let mut known = self.known.load(Ordering::Relaxed);
+        if stat.len() < known {
+            // Somebody has cut it.
+            purges.note(&Purge::All, Manner::Soft);
+            (known, is_whole) = (stat.len(), false);
+            self.known.store(known, Ordering::Release);
+        }
         if stat.len() > known {
             let mut bytes = vec![0; (stat.len() - known) as usize];
             if file.read_exact_at(&mut bytes, known).is_err() {
@@ -193,7 +222,10 @@ impl Journal {
         while let Some((record, process, length)) = read(&bytes[at..]) {
             at += length;
             match record {
-                Record::Start(number) => purges.reach(number),
+                Record::Start(number) => {
+                    purges.reach(number);
+                    self.has_start.store(true, Ordering::Relaxed);
+                }
                 Record::Note(note) if process != self.process => {
                     purges.note_at(&note.purge, note.manner, note.number);
                 }

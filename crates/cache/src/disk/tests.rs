@@ -212,6 +212,63 @@ fn purges_survive_a_restart() {
 }
 
 #[test]
+fn purges_that_cannot_be_written_are_not_forgotten() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path());
+    insert(&store, 1, 10);
+    insert(&store, 2, 10);
+    store.flush();
+    // A file that is cut, as by somebody who wants to empty it.
+    File::options()
+        .write(true)
+        .open(folder.path().join("purges"))
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    assert_eq!(
+        get(&store, "/1", "").map(|found| found.2),
+        Some(Standing::Soft)
+    );
+    // A folder in its place.
+    fs::remove_file(folder.path().join("purges")).unwrap();
+    fs::create_dir(folder.path().join("purges")).unwrap();
+    store.purge(
+        &Purge::Subject(store.seed().url(b"shop", b"", b"/2")),
+        Manner::Hard,
+    );
+    store.flush();
+    assert_eq!(get(&store, "/2", ""), None);
+    drop(store);
+    fs::remove_dir(folder.path().join("purges")).unwrap();
+    let store = open(folder.path());
+    assert!((1..3).all(|number| !has(&store, number, 10)));
+}
+
+#[test]
+fn a_lower_limit_holds_from_the_start() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path());
+    for number in 0..3_000 {
+        insert(&store, number, 3_000);
+        if number % 100 == 99 {
+            store.flush();
+        }
+    }
+    drop(store);
+    assert!(size(folder.path()) > 9_000_000);
+    let max = 4 << 20;
+    let store = open_with(DiskSettings {
+        max,
+        ..settings(folder.path())
+    });
+    store.flush();
+    insert(&store, 0, 1);
+    store.flush();
+    assert!(size(folder.path()) <= max);
+    assert!(has(&store, 2_999, 3_000));
+}
+
+#[test]
 fn a_folder_of_other_heads_or_without_its_purges_is_emptied() {
     for damage in ["store", "purges", "format"] {
         let folder = TempDir::new().unwrap();
@@ -486,8 +543,10 @@ fn two_processes_hear_each_others_purges_and_one_writes() {
     let new_one = open(folder.path());
     assert!(has(&new_one, 1, 10) && has(&new_one, 2, 10));
     // The old one only reads from now on.
+    let before = size(folder.path());
     insert(&old, 3, 10);
     old.flush();
+    assert_eq!(size(folder.path()), before);
     assert!(!has(&new_one, 3, 10));
     let purge = |store: &Arc<Store<u64>>, target: &[u8]| {
         let subject = store.seed().url(b"shop", b"", target);
@@ -642,6 +701,7 @@ proptest! {
         let path = folder.path().join("purges");
         let noted = Purges::default();
         let (journal, _) = Journal::open(path.clone(), &noted).unwrap();
+        journal.begin(&noted).unwrap();
         let mut asked = vec![noted.asked()];
         for (what, is_hard) in purges {
             let purge = match what {
@@ -663,8 +723,9 @@ proptest! {
         };
         for _ in 0..2 {
             let read = Purges::default();
-            let (_, is_whole) = Journal::open(path.clone(), &read).unwrap();
+            let (journal, is_whole) = Journal::open(path.clone(), &read).unwrap();
             prop_assert!(is_whole);
+            journal.begin(&read).unwrap();
             for asked in &asked {
                 for tag in 0..5 {
                     prop_assert_eq!(standing(&read, *asked, tag), standing(&noted, *asked, tag));

@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    Disk, SHARDS, Spot, body_number,
+    Disk, Note, SHARDS, Spot, body_number,
     queue::Job,
     record::{BodyFile, Content, ENTRY, Entry, HEADER, Kind, Record, check_of},
     segment_number, stamp,
@@ -96,8 +96,9 @@ impl<H: Head> Writer<H> {
     pub(crate) fn run(mut self) {
         self.load();
         self.disk.counts.is_loaded.store(true, Ordering::Release);
-        let synced = self.disk.journal.sync();
-        self.learn(synced);
+        // The limit may be lower than it was.
+        let ready = self.disk.journal.sync().and_then(|()| self.make_room(0));
+        self.learn(ready);
         let disk = self.disk.clone();
         while let Some(job) = disk.queue.next() {
             self.is_owner = self.is_owner && self.disk.is_owner();
@@ -105,7 +106,7 @@ impl<H: Head> Writer<H> {
                 .paused_until
                 .is_some_and(|until| Instant::now() < until);
             let done = match job {
-                Job::Purges(notes) => disk.journal.append(&notes, &disk.purges),
+                Job::Purges(notes) => self.write_purges(&notes),
                 _ if !self.is_owner => Ok(()),
                 Job::Unlink(number) => self.unlink(number),
                 Job::Write(..) | Job::Vary(..) if is_paused => {
@@ -204,6 +205,23 @@ impl<H: Head> Writer<H> {
         Ok(())
     }
 
+    /// If purges cannot be written, even with more room, what is stored must not be used after a restart.
+    fn write_purges(&mut self, notes: &[Note]) -> io::Result<()> {
+        let disk = self.disk.clone();
+        let write = || disk.journal.append(notes, &disk.purges);
+        let Err(error) = write() else {
+            return Ok(());
+        };
+        if self.is_owner && error.kind() == io::ErrorKind::StorageFull {
+            self.evict()?;
+            if write().is_ok() {
+                return Ok(());
+            }
+        }
+        disk.distrust();
+        Err(error)
+    }
+
     fn write(&mut self, hash: KeyHash, object: &Arc<Object<H>>) -> io::Result<()> {
         let mut head = Vec::new();
         object.head.write(&mut head);
@@ -236,7 +254,9 @@ impl<H: Head> Writer<H> {
             head: &head,
             body: content,
         };
-        let record = record.write().unwrap_or_default();
+        let Some(record) = record.write() else {
+            return Ok(());
+        };
         let piece = Piece {
             hash,
             record: &record,
@@ -266,7 +286,9 @@ impl<H: Head> Writer<H> {
             head: &[],
             body: Content::Here(&[][..]),
         };
-        let record = record.write().unwrap_or_default();
+        let Some(record) = record.write() else {
+            return Ok(());
+        };
         self.make_room(record.len() as u64)?;
         self.append(&Piece {
             hash,

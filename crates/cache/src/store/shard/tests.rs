@@ -261,7 +261,7 @@ fn hits_are_as_many_as_the_paper_says() {
             percent(of_shard.into())
         );
         assert!(
-            percent(difference.abs()) < 0.2,
+            percent(difference.abs()) < 0.02,
             "{of_paper} and {of_shard} of {asked}"
         );
     }
