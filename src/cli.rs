@@ -6,6 +6,7 @@
 mod admin;
 mod advise;
 mod alerts;
+mod cache;
 mod certificates;
 mod folder;
 mod hints;
@@ -32,6 +33,7 @@ use weir_tools::{
 
 use self::admin::{Admin, AdminArgs, Request, admin_address, ask, limit};
 use self::alerts::AlertsArgs;
+use self::cache::CacheAction;
 use self::certificates::CertificatesArgs;
 use self::init::InitArgs;
 use self::man::ManArgs;
@@ -49,7 +51,7 @@ pub enum Command {
     Check(CheckArgs),
     /// `weir doctor`
     Doctor(doctor::Args),
-    /// `weir status`, `weir reload`, `weir upgrade`, `weir stop`, `weir pool`
+    /// `weir status`, `weir reload`, `weir upgrade`, `weir stop`, `weir pool`, `weir cache`
     Ask(Request, AdminArgs),
     /// `weir watch`
     Watch(watch::Flags, AdminArgs),
@@ -341,6 +343,11 @@ enum TypedCommand {
         #[command(subcommand)]
         action: PoolAction,
     },
+    /// Purge pages from the cache of the running weir, or ask what it has stored
+    Cache {
+        #[command(subcommand)]
+        action: CacheAction,
+    },
     /// Check limits, permissions, paths, timeouts and memory for problems
     ///
     /// Each finding says what is wrong, why it matters and how to fix it. Nothing is changed. Run it as root to check
@@ -512,6 +519,10 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             name: pool,
             action: PoolAction::Set { limits, admin },
         } => Command::Ask(Request::SetPool { pool, limits }, admin),
+        TypedCommand::Cache { action } => {
+            let (request, admin) = action.split();
+            Command::Ask(Request::Cache(request), admin)
+        }
         TypedCommand::Import(_) => return Err(Stop::NoImport),
         TypedCommand::Bench(args) => Command::Bench(args),
         TypedCommand::Certificates(args) => Command::Certificates(args),
@@ -617,6 +628,16 @@ mod tests {
             &["weir", "pool", "shop", "set", "maxconn=0"],
             &["weir", "pool", "shop", "set", "pm=static"],
             &["weir", "status", "--json", "--watch"],
+            &["weir", "cache"],
+            &["weir", "cache", "purge"],
+            &["weir", "cache", "purge", "--all", "--tag", "a"],
+            &["weir", "cache", "purge", "--hard"],
+            &["weir", "cache", "purge", "--all", "--site", "a"],
+            &["weir", "cache", "purge", "--tag", "a", "--url", "http://a/"],
+            &["weir", "cache", "purge", "--url", "/a"],
+            &["weir", "cache", "why"],
+            &["weir", "cache", "why", "shop.example/a"],
+            &["weir", "cache", "why", "http://a/", "--cookie", "b"],
             &["weir", "bench"],
             &["weir", "bench", "http://127.0.0.1/", "-c", "1", "-r", "1"],
         ] {
@@ -656,6 +677,16 @@ mod tests {
                     ..
                 }
             ))
+        ));
+        assert!(matches!(
+            parse(&["weir", "cache", "purge", "--tag", "a b", "--site", "shop", "--hard"]),
+            Ok(Command::Ask(Request::Cache(request), _))
+                if request.path == "/cache/purge?tag=a%20b&site=shop&hard=yes"
+        ));
+        assert!(matches!(
+            parse(&["weir", "cache", "why", "http://a/?b", "--cookie", "c=d", "--header", "E: f"]),
+            Ok(Command::Ask(Request::Cache(request), _))
+                if request.path == "/cache/why?url=http%3A%2F%2Fa%2F%3Fb&cookie=c%3Dd&header=E%3A%20f"
         ));
         assert!(matches!(
             parse(&["weir", "stop", "--now"]),

@@ -1,4 +1,4 @@
-//! `weir status`, `reload`, `stop`, `drain`, `pool`: finds the running weir, sends the request, and prints the
+//! `weir status`, `reload`, `stop`, `drain`, `pool`, `cache`: finds the running weir, sends the request, and prints the
 //! answer.
 
 use std::{
@@ -19,7 +19,7 @@ use weir_manager::{EX_CONFIG, EX_SOFTWARE};
 use weir_observe::{console, log_text};
 use weir_sys::{process, terminal};
 
-use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config, running};
+use super::{EX_UNAVAILABLE, EX_USAGE, Source, cache::CacheRequest, print, refuse_config, running};
 
 /// The address of the admin interface, from the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub enum Request {
         /// Its name.
         pool: String,
     },
+    /// `weir cache`
+    Cache(CacheRequest),
 }
 
 impl Request {
@@ -98,6 +100,33 @@ impl Request {
             Self::Reload => "reload",
             Self::Upgrade => "upgrade",
             Self::Stop { .. } => "stop",
+            Self::Cache(_) => "cache",
+        }
+    }
+
+    /// Method and path at the admin interface.
+    fn sent(&self) -> (Method, String) {
+        match self {
+            Self::Status { pool, .. } => (Method::GET, status_path(pool.as_deref())),
+            Self::Healthy => (Method::GET, "/readyz".to_owned()),
+            Self::Reload => (Method::POST, "/reload".to_owned()),
+            Self::Upgrade => (Method::POST, "/upgrade".to_owned()),
+            Self::Stop { now: false } => (Method::POST, "/stop".to_owned()),
+            Self::Stop { now: true } => (Method::POST, "/stop?now".to_owned()),
+            Self::RestartPool { pool } => {
+                let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
+                (Method::POST, format!("/pool/{pool}/restart"))
+            }
+            Self::Cache(request) => (request.method.clone(), request.path.clone()),
+            Self::Drain { off: false } => (Method::POST, "/drain".to_owned()),
+            Self::Drain { off: true } => (Method::POST, "/drain?off".to_owned()),
+            Self::SetPool { pool, limits } => {
+                let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
+                (
+                    Method::POST,
+                    format!("/pool/{pool}/set?{}", limits.join("&")),
+                )
+            }
         }
     }
 }
@@ -114,27 +143,7 @@ pub fn ask(asked: &Request, args: &AdminArgs) -> ExitCode {
     {
         return watch(&place, pool.as_deref());
     }
-    let (method, path) = match asked {
-        Request::Status { pool, .. } => (Method::GET, status_path(pool.as_deref())),
-        Request::Healthy => (Method::GET, "/readyz".to_owned()),
-        Request::Reload => (Method::POST, "/reload".to_owned()),
-        Request::Upgrade => (Method::POST, "/upgrade".to_owned()),
-        Request::Stop { now: false } => (Method::POST, "/stop".to_owned()),
-        Request::Stop { now: true } => (Method::POST, "/stop?now".to_owned()),
-        Request::RestartPool { pool } => {
-            let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
-            (Method::POST, format!("/pool/{pool}/restart"))
-        }
-        Request::Drain { off: false } => (Method::POST, "/drain".to_owned()),
-        Request::Drain { off: true } => (Method::POST, "/drain?off".to_owned()),
-        Request::SetPool { pool, limits } => {
-            let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
-            (
-                Method::POST,
-                format!("/pool/{pool}/set?{}", limits.join("&")),
-            )
-        }
-    };
+    let (method, path) = asked.sent();
     match (weir_admin::client::ask(&place, method, &path), asked) {
         (
             Ok(status),
@@ -151,6 +160,7 @@ pub fn ask(asked: &Request, args: &AdminArgs) -> ExitCode {
                 Err(code) => code,
             }
         }
+        (Ok(answer), Request::Cache(request)) => request.print(&answer),
         (Ok(answer), _) => print(&answer),
         (Err(weir_admin::client::Error::Silent { .. }), Request::Reload)
             if let Endpoint::Unix(socket) = &place

@@ -41,6 +41,9 @@ pub(super) fn unknown_command(error: &clap::Error) -> Option<(String, &'static s
         "php-fpm" | "php" => {
             "weir fpm runs PHP-FPM's configuration in PHP-FPM's place: weir fpm -h"
         }
+        "purge" | "flush" | "ban" | "invalidate" | "clear-cache" => {
+            "weir cache purge makes stored pages outdated: --tag, --url, --prefix, --site or --all"
+        }
         "diagnose" | "debug" | "audit" => "weir doctor looks for settings that cause trouble",
         "ab" | "load" | "benchmark" => "weir bench URL sends load and reports the results",
         _ => return None,

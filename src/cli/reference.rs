@@ -68,8 +68,15 @@ fn part(command: &Command, name: &str, page: &mut String) {
         let _ = write!(page, "{}{}\n\n", cell(paragraph), stop_after(paragraph));
     }
     if command.has_subcommands() {
+        let positionals = command.get_positionals().flat_map(Arg::get_value_names);
+        let positionals = positionals.flatten().map(|name| format!("{name} "));
+        let positionals: String = positionals.collect();
         for own in listed(command) {
-            part(own, &format!("{name} NAME {}", own.get_name()), page);
+            part(
+                own,
+                &format!("{name} {positionals}{}", own.get_name()),
+                page,
+            );
         }
         return;
     }

@@ -6,6 +6,9 @@
 //! | `GET /` | a page that shows the status, for a browser |
 //! | `GET /status` | pools, workers, queues, listeners as they are now (JSON) |
 //! | `GET /metrics` | the metrics of docs/metrics.md, for Prometheus |
+//! | `GET /cache` | what the cache of pages holds (JSON) |
+//! | `GET /cache/why?url=URL` | what the cache has for a URL, and why (JSON) |
+//! | `POST /cache/purge?tag=TAG` | makes stored answers outdated; also `url=`, `prefix=`, `site=`, `all=yes`, and `hard=yes` |
 //! | `GET /healthz` | 200 while the gateway lives |
 //! | `GET /readyz` | 200 while it accepts requests and can answer them, otherwise 503 and why |
 //! | `POST /reload` | reads the configuration again; 409 and the problem if nothing was changed |
@@ -27,7 +30,10 @@ mod route;
 pub mod server;
 mod text;
 
-pub use text::{of_pool, status as status_text, status_on_screen};
+pub use text::{
+    cache as cache_text, cache_why as cache_why_text, of_pool, status as status_text,
+    status_on_screen,
+};
 
 /// The manager of the weir with this admin socket: it listens there, even if no gateway answers. `None`: no process
 /// listens, or it is not weir.

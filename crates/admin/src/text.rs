@@ -1,5 +1,6 @@
-//! `GET /status` as text for people, in 80 columns: problems first, then pools, sites, calls and listeners.
+//! `GET /status` as text for people, in 80 columns: problems first, then pools, sites, the cache, calls and listeners.
 
+mod cache;
 mod certificates;
 mod egress;
 mod pools;
@@ -12,6 +13,8 @@ use serde_json::Value;
 use weir_observe::log_text;
 
 use super::advice::{self, Level};
+
+pub use cache::{cache, cache_why};
 
 /// The status in lines of 80 columns.
 pub fn status(status: &Value) -> String {
@@ -34,10 +37,7 @@ pub fn status_on_screen(status: &Value, columns: usize, rows: usize) -> String {
 }
 
 fn status_in(status: &Value, width: usize) -> String {
-    let mut out = Sheet {
-        text: String::new(),
-        width,
-    };
+    let mut out = Sheet::of_width(width);
     let troubles = advice::troubles(status);
     head(&mut out, status, troubles.len());
     for trouble in troubles.iter().take(MOST_TROUBLES) {
@@ -56,6 +56,7 @@ fn status_in(status: &Value, width: usize) -> String {
     pools::put(&mut out, list(&status["pools"]), &troubles);
     programs::put(&mut out, list(&status["programs"]));
     sites(&mut out, list(&status["sites"]));
+    cache::put(&mut out, &status["cache"]);
     egress::egress(&mut out, &status["egress"]);
     listeners(&mut out, status);
     out.text
@@ -103,7 +104,7 @@ pub fn of_pool(status: &mut Value, name: &str) -> Result<(), Vec<String>> {
         troubles.retain(|trouble| trouble["pool"].is_null() || trouble["pool"] == name);
     }
     if let Some(status) = status.as_object_mut() {
-        for other in ["sites", "egress", "listeners", "kernel"] {
+        for other in ["sites", "cache", "egress", "listeners", "kernel"] {
             status.remove(other);
         }
     }
@@ -609,6 +610,13 @@ struct Sheet {
 }
 
 impl Sheet {
+    fn of_width(width: usize) -> Sheet {
+        Sheet {
+            text: String::new(),
+            width,
+        }
+    }
+
     fn push(&mut self, c: char) {
         self.text.push(c);
     }

@@ -112,24 +112,33 @@ impl Preset {
     }
 
     fn describe(&self, page: &mut String) {
-        page.push_str(&format!(
-            "### {}: `cache = \"{}\"`\n\n{}\n\n| key | value | because |\n|---|---|---|\n",
-            self.title, self.word, self.about
-        ));
-        let mut row = |key: &str, value: &str, why: &str| {
+        let (title, word, about) = (self.title, self.word, self.about);
+        page.push_str(&format!("### {title}: `cache = \"{word}\"`\n\n{about}\n\n"));
+        let rows = self.rows();
+        if !rows.is_empty() {
+            page.push_str("| key | value | because |\n|---|---|---|\n");
+        }
+        for (key, value, why) in rows.iter() {
             page.push_str(&format!("| `{key}` | {value} | {why} |\n"));
-        };
-        for (key, time, why) in [
+        }
+        if !rows.is_empty() {
+            page.push('\n');
+        }
+    }
+
+    /// Key, value and reason of everything that the preset says.
+    fn rows(&self) -> Vec<(&'static str, String, &'static str)> {
+        let mut rows = Vec::new();
+        let times = [
             ("ttl", self.ttl, "lifetime of a page that says none"),
             (
                 "grace",
                 self.grace,
                 "expired pages help when the pool is full or fails",
             ),
-        ] {
-            if !time.is_zero() {
-                row(key, &format!("`\"{}\"`", shown(time)), why);
-            }
+        ];
+        for (key, time, why) in times.into_iter().filter(|(_, time, _)| !time.is_zero()) {
+            rows.push((key, format!("`\"{}\"`", shown(time)), why));
         }
         for (key, groups) in [
             ("bypass_cookies", self.bypass_cookies),
@@ -138,42 +147,36 @@ impl Preset {
             ("purge_on", self.purge_on),
             ("purge_params", self.purge_params),
         ] {
-            for (why, patterns) in groups {
-                row(key, &code(patterns), why);
-            }
+            rows.extend(
+                groups
+                    .iter()
+                    .map(|(why, patterns)| (key, code(patterns), *why)),
+            );
         }
         if !self.login_paths.is_empty() {
-            row(
-                "login_paths",
-                &code(self.login_paths),
-                "the answer to who may not do what `purge_on` says",
-            );
+            let why = "who may not edit is sent there, and purges nothing";
+            rows.push(("login_paths", code(self.login_paths), why));
         }
         for (name, value) in self.public_if {
-            row(
-                "public_if",
-                &format!("`{name}: {value}`"),
-                "the page is the same for everybody without a session",
-            );
+            let why = "the page is the same for everybody without a session";
+            rows.push(("public_if", format!("`{name}: {value}`"), why));
         }
         if !self.ignore_vary.is_empty() {
-            row(
-                "ignore_vary",
-                &code(self.ignore_vary),
-                "`bypass_cookies` has the cookies that matter",
-            );
+            let why = "`bypass_cookies` has the cookies that matter";
+            rows.push(("ignore_vary", code(self.ignore_vary), why));
         }
         if !self.drop_query.is_empty() {
-            row(
-                "drop_query",
-                "[those of advertising](#parameters-of-advertising)",
-                "they do not change the page",
-            );
+            let link = "[those of advertising](#parameters-of-advertising)".to_owned();
+            rows.push(("drop_query", link, "they do not change the page"));
         }
         if self.sort_query {
-            row("sort_query", "`true`", "PHP reads parameters by name");
+            rows.push((
+                "sort_query",
+                "`true`".to_owned(),
+                "PHP reads parameters by name",
+            ));
         }
-        page.push('\n');
+        rows
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Application {
     pub script: Option<&'static str>,
     /// The front controller.
     pub fallback: Option<&'static str>,
+    /// The preset of `cache` for it.
+    pub cache: Option<&'static str>,
     /// `max_body`, with PHP's limits for uploads.
     pub max_body: Option<&'static str>,
     /// Paths that nobody needs from outside, as in routes, and why.
@@ -100,6 +102,7 @@ const NONE: Application = Application {
     index: None,
     script: None,
     fallback: None,
+    cache: None,
     max_body: None,
     denied: &[],
     no_scripts: &[],
@@ -126,6 +129,7 @@ const A_YEAR: &str = "\"public, max-age=31536000, immutable\"";
 const WORDPRESS: Application = Application {
     name: "WordPress",
     places: &[("", &["wp-login.php", "wp-includes/version.php"])],
+    cache: Some("wordpress"),
     fallback: Some("/index.php"),
     max_body: Some("64M"),
     denied: &[
@@ -167,6 +171,7 @@ const DRUPAL: Application = Application {
         ("docroot", &["docroot/core/lib/Drupal.php"]),
         ("", &["includes/bootstrap.inc", "misc/drupal.js"]),
     ],
+    cache: Some("drupal"),
     script: Some(
         r"^(/(?:index|update|cron|install|authorize|xmlrpc)\.php|/core/[^/]+\.php|/core/modules/statistics/statistics\.php)(/.*)?$",
     ),
@@ -319,6 +324,7 @@ const NEXTCLOUD: Application = Application {
 const MEDIAWIKI: Application = Application {
     name: "MediaWiki",
     places: &[("", &["load.php", "includes/WebStart.php"])],
+    cache: Some("mediawiki"),
     denied: &[
         (
             r"~^/(cache|docs|includes|languages|maintenance|serialized|tests|vendor|images/(deleted|lockdir|temp))(/|$)",
@@ -499,6 +505,7 @@ const ROUNDCUBE: Application = Application {
 const LARAVEL: Application = Application {
     name: "Laravel",
     places: &[("public", &["artisan", "public/index.php"])],
+    cache: Some("laravel"),
     routes: &[
         Route {
             path: "/storage/*",

@@ -49,15 +49,18 @@ fn wanted(looked: &Looked) -> Wanted<'_> {
 }
 
 fn checked(wanted: &Wanted<'_>) -> Checked {
+    checked_text(&text(wanted))
+}
+
+fn checked_text(text: &str) -> Checked {
     let environment = Environment {
         folder: "/".into(),
         cores: 2,
         memory: 8 << 30,
         open_files: 1 << 16,
     };
-    let text = text(wanted);
     let checked =
-        read("folder", &text, &environment).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+        read("folder", text, &environment).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
     assert!(checked.warnings.is_empty(), "{}\n{text}", checked.warnings);
     checked
 }
@@ -107,6 +110,12 @@ fn each_application_is_recognised_and_configured() {
             );
             let kept = wanted(&looked);
             checked(&kept);
+            if let Some(cache) = row.cache {
+                let line = format!("cache = {cache:?}");
+                let text = text(&kept);
+                assert!(text.contains(&format!("\n# {line}")), "{text}");
+                checked_text(&text.replacen(&format!("# {line}"), &line, 1));
+            }
             checked(&Wanted {
                 head: Vec::new(),
                 ..kept

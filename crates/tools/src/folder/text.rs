@@ -281,6 +281,13 @@ fn site(wanted: &Wanted<'_>, name: &str, is_for_domains: bool, page: &mut Page) 
     {
         page.key(key, value, comment);
     }
+    if let Some(preset) = main.and_then(|main| main.cache).filter(|_| is_alone) {
+        let line = format!("cache = {}", quote(preset));
+        let width = COLUMN - "# ".len();
+        page.comment(&format!(
+            "{line:width$} # pages are stored for visitors who are not logged in"
+        ));
+    }
     routes(wanted, name, refusals.routes, page);
 }
 
