@@ -87,7 +87,7 @@ fn dependencies_go_one_way() {
         &["acme", "keeper", "machine", "net"],
         &["observe"],
         &["control", "http"],
-        &["upstream"],
+        &["bus", "upstream"],
         &["interfaces"],
         &["admin", "egress", "gateway", "manager"],
         &["fpm"],

@@ -4,6 +4,7 @@
 mod answers;
 mod crowd;
 mod http_cache_tests;
+mod nodes;
 mod operators;
 mod personal;
 mod purges;

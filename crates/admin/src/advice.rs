@@ -92,6 +92,7 @@ pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
     found.extend(pools(list(&status["pools"])));
     found.extend(weir::failures(status));
     found.extend(weir::logs(status));
+    found.extend(weir::bus(status));
     found.extend(certificates::troubles(status));
     found.extend(programs::troubles(status));
     found.extend(calls::troubles(status));

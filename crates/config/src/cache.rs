@@ -2,11 +2,11 @@
 
 mod presets;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use crate::{
     entries::Entries,
-    model::{Cache, CachePreset, CacheRules, Config, PathPattern, Settings, Site},
+    model::{Bus, Cache, CachePreset, CacheRules, Config, PathPattern, Settings, Site},
     scalar::{self, Checked, wrong},
     sink::Sink,
     texts::{self, show_size},
@@ -106,6 +106,14 @@ fn check(own: &Entries, rules: &CacheRules, sink: &mut Sink) {
 /// `[cache]`
 pub(crate) fn cache(entries: &Entries, sink: &mut Sink) -> Cache {
     let cache: Cache = entries.fields(None);
+    for key in ["bus_user", "bus_password_file", "bus_stream"] {
+        if let Some(entry) = entries.entry(key)
+            && !entries.is_written("bus")
+        {
+            let message = format!("`{key}` has no effect without `bus`");
+            sink.warning(entry.key.clone(), message, "");
+        }
+    }
     if cache.max_object > cache.memory {
         let written = ["max_object", "memory"].into_iter();
         if let Some(key) = written.into_iter().find(|key| entries.entry(key).is_some()) {
@@ -156,6 +164,61 @@ pub(crate) fn check_use<'e>(
         sink.warning_of_whole(cache.header.clone(), message, hint);
     }
 }
+
+/// `redis://HOST:PORT/DATABASE`, or `unix:PATH`.
+pub(crate) fn bus(folder: &Path, text: &str) -> Checked<Bus> {
+    const HINT: &str = "for example \"redis://10.0.0.5:6379\" or \"unix:/run/valkey/valkey.sock\"";
+    if text.starts_with("unix:") {
+        return Ok(Bus {
+            server: texts::upstream(folder, text)?,
+            database: 0,
+        });
+    }
+    let rest = match text.split_once("://") {
+        Some(("redis" | "valkey", rest)) => rest,
+        Some(("rediss" | "valkeys", _)) => {
+            return wrong(
+                "the bus has no TLS",
+                "connect through a private network, or through stunnel on this machine",
+            );
+        }
+        _ => return wrong(format!("{text:?} is not the URL of a server"), HINT),
+    };
+    if rest.contains('@') {
+        return wrong(
+            "a password does not belong in the URL, which is shown and logged",
+            "write bus_user = \"NAME\" and bus_password_file = \"/etc/weir/bus.password\"",
+        );
+    }
+    let (server, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let database = match database {
+        "" => Some(0),
+        text => text.parse().ok(),
+    };
+    let has_port = server
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.contains(']'));
+    let server = match has_port {
+        true => server.to_owned(),
+        false => format!("{server}:{BUS_PORT}"),
+    };
+    if server.starts_with([':', '*']) {
+        return wrong(format!("{text:?} has no host"), HINT);
+    }
+    match database {
+        Some(database) => Ok(Bus {
+            server: texts::upstream(folder, &server)?,
+            database,
+        }),
+        None => wrong(
+            format!("{text:?} has no number of a database behind the slash"),
+            HINT,
+        ),
+    }
+}
+
+/// The port of Redis and Valkey.
+const BUS_PORT: u16 = 6379;
 
 /// The name of a cookie or a parameter, as a glob.
 pub(crate) fn name(text: &str) -> Checked<String> {
@@ -231,6 +294,35 @@ mod tests {
         let mut twice = ["...", "..."].map(str::to_owned).to_vec();
         expand(&mut twice, &base, |name| name == REST);
         assert_eq!(twice, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_bus_is_a_server_and_a_database() {
+        for (text, shown) in [
+            ("redis://127.0.0.1", "redis://127.0.0.1:6379"),
+            (
+                "valkey://cache.internal:7000/3",
+                "redis://cache.internal:7000/3",
+            ),
+            ("redis://[::1]/0", "redis://[::1]:6379"),
+            ("redis://localhost", "redis://127.0.0.1:6379"),
+            ("unix:valkey.sock", "unix:/etc/weir/valkey.sock"),
+        ] {
+            let read = bus(Path::new("/etc/weir"), text).ok();
+            assert_eq!(read.map(|bus| bus.to_string()).as_deref(), Some(shown));
+        }
+        for bad in [
+            "",
+            "127.0.0.1:6379",
+            "http://a",
+            "redis://",
+            "redis://u:p@a",
+            "rediss://a",
+            "redis://a/b",
+            "unix:",
+        ] {
+            assert!(bus(Path::new("/"), bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{
 use crate::{
     access_format::AccessFormat,
     model::{
-        Address, BasicAuth, CachePreset, EncodedSlash, ErrorFormat, FairBy, Forwarded,
+        Address, BasicAuth, Bus, CachePreset, EncodedSlash, ErrorFormat, FairBy, Forwarded,
         ForwardedFields, HashBy, HostPattern, Hsts, Http2, Level, LogFormat, LogTarget,
         OnClientLeft, OriginPattern, Overlap, PathPattern, Peer, PriorityRule, QueueOrder, Rate,
         RequestPart, Reserve, Restart, Secret, SerializeBy, SocketPath, ValuePattern,
@@ -66,6 +66,7 @@ settings! {
     Vec<SocketAddr>: Nameservers, |servers| not_empty(servers, quoted);
     Vec<Peer>: Peers, |peers| not_empty(peers, quoted);
     Option<Hsts>: Hsts, |hsts| hsts.map(|hsts| quote(&hsts.to_string()));
+    Option<Bus>: Bus, |bus| bus.as_ref().map(|bus| quote(&bus.to_string()));
     Option<Schedule>: Schedule, |schedule| schedule.as_ref().map(|schedule| quote(schedule.as_str()));
     Option<Rate>: Rate, |rate| rate.map(|rate| quote(&rate.to_string()));
     Option<BasicAuth>: BasicAuth, |auth| auth.as_ref().map(|auth| {

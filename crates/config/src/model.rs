@@ -27,7 +27,7 @@ mod program;
 mod servers;
 mod tls;
 
-pub use cache::{Cache, CachePreset, CacheRules};
+pub use cache::{Bus, Cache, CachePreset, CacheRules};
 pub use clients::{BasicAuth, FairBy, ForwardedFields, Peer, Rate};
 pub use egress::{
     AllowRule, Egress, Forwarded, Host, HostSettings, Network, OriginHost, OriginPattern, Scheme,

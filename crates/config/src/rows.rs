@@ -188,6 +188,8 @@ kinds! {
     SocketPath "unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\"";
     TcpAddress "host:port", "\"127.0.0.1:9180\"";
     Program "a list of program and arguments", "[\"/usr/bin/php-cgi\"]";
+    /// A server of Valkey or Redis.
+    Bus "the URL of a server", "\"redis://127.0.0.1:6379\"";
     /// Cron's five fields, or one of its words.
     Schedule "cron's five fields", "\"*/5 * * * *\"";
     Hosts "a list of hosts", "[\"shop.example\", \"*.shop.example\"]";

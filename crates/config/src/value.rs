@@ -27,7 +27,7 @@ use crate::{
     cache, clients,
     entries::Key,
     model::{
-        Action, Address, AllowRule, BasicAuth, FairBy, HashBy, HostPattern, Hsts, LogFormat,
+        Action, Address, AllowRule, BasicAuth, Bus, FairBy, HashBy, HostPattern, Hsts, LogFormat,
         LogTarget, Network, OriginPattern, PathPattern, Peer, PriorityRule, Rate, Reserve, Secret,
         SerializeBy, SocketPath, UpstreamServer,
     },
@@ -66,6 +66,7 @@ pub(crate) enum Value {
     Peers(Vec<Peer>),
     Rate(Option<Rate>),
     Schedule(Schedule),
+    Bus(Bus),
     Hsts(Option<Hsts>),
     BasicAuth(Option<BasicAuth>),
     Bandwidth(Option<NonZeroU64>),
@@ -100,6 +101,24 @@ pub(crate) struct Reader<'s> {
     pub(crate) parts: Vec<Range<usize>>,
 }
 
+/// How the texts of a list are read; `None`: the kind is no list of texts.
+fn element(kind: &Kind) -> Option<fn(&str) -> Checked<String>> {
+    Some(match kind {
+        Kind::References => texts::line,
+        Kind::Methods => texts::method,
+        Kind::HeaderNames => texts::header_name,
+        Kind::RequestHeaderNames => texts::request_header_name,
+        Kind::FileNames => texts::file_name,
+        Kind::UrlPrefixes => texts::url_prefix,
+        Kind::MediaTypes => texts::media_range,
+        Kind::Extensions => texts::extension,
+        Kind::Regexes => |text| scalar::regex(text).map(|_| text.to_owned()),
+        Kind::Names => cache::name,
+        Kind::Assignments => cache::assignment,
+        _ => return None,
+    })
+}
+
 type Node<'i> = Spanned<DeValue<'i>>;
 
 impl Reader<'_> {
@@ -120,6 +139,9 @@ impl Reader<'_> {
         let address = |text: &str| texts::anchored_address(folder, text);
         let log_target = |text: &str| texts::log_target(folder, text);
         let pattern = cache::path_pattern;
+        if let Some(read) = element(kind) {
+            return self.texts(kind, node, read);
+        }
         match kind {
             Kind::Bool => self.bool(kind, node).map(Value::Bool),
             Kind::Http2 => self.http2(kind, node).map(Value::Text),
@@ -140,15 +162,6 @@ impl Reader<'_> {
             Kind::HeaderValue => self.text(kind, node, texts::header_value),
             Kind::HeaderName => self.text(kind, node, texts::optional_header_name),
             Kind::Charset => self.text(kind, node, texts::charset),
-            Kind::References => self.texts(kind, node, texts::line),
-            Kind::Methods => self.texts(kind, node, texts::method),
-            Kind::HeaderNames => self.texts(kind, node, texts::header_name),
-            Kind::RequestHeaderNames => self.texts(kind, node, texts::request_header_name),
-            Kind::FileNames => self.texts(kind, node, texts::file_name),
-            Kind::UrlPrefixes => self.texts(kind, node, texts::url_prefix),
-            Kind::MediaTypes => self.texts(kind, node, texts::media_range),
-            Kind::Extensions => self.texts(kind, node, texts::extension),
-            Kind::Regexes => self.texts(kind, node, |t| scalar::regex(t).map(|_| t.to_owned())),
             Kind::Program => self.program(kind, node).map(Value::Texts),
             Kind::Path => self.scalar(kind, node, path).map(Value::Path),
             Kind::Paths => self.list(kind, node, path).map(Value::Paths),
@@ -162,8 +175,6 @@ impl Reader<'_> {
                 (self.scalar(kind, node, texts::path_pattern)).map(Value::PathPattern)
             }
             Kind::PathPatterns => self.list(kind, node, pattern).map(Value::PathPatterns),
-            Kind::Names => self.texts(kind, node, cache::name),
-            Kind::Assignments => self.texts(kind, node, cache::assignment),
             Kind::FieldValues => self.field_values(kind, node).map(Value::Pairs),
             Kind::Template => (self.scalar(kind, node, texts::location)).map(Value::Template),
             Kind::LogTarget => self.scalar(kind, node, log_target).map(Value::LogTarget),
@@ -186,6 +197,10 @@ impl Reader<'_> {
             },
             Kind::Hsts => self.scalar(kind, node, tls::hsts).map(Value::Hsts),
             Kind::Schedule => (self.scalar(kind, node, Schedule::parse)).map(Value::Schedule),
+            Kind::Bus => {
+                let read = |text: &str| cache::bus(folder, text);
+                self.scalar(kind, node, read).map(Value::Bus)
+            }
             Kind::Rate => self.scalar(kind, node, clients::rate).map(Value::Rate),
             Kind::BasicAuth => self.basic_auth(kind, node).map(Value::BasicAuth),
             Kind::Bandwidth => (self.scalar(kind, node, clients::bandwidth)).map(Value::Bandwidth),
@@ -214,6 +229,8 @@ impl Reader<'_> {
             Kind::Reserves => self.reserves(kind, node).map(Value::Reserves),
             Kind::PriorityRules => self.priority_rules(kind, node).map(Value::PriorityRules),
             Kind::AllowRules => self.allow_rules(kind, node).map(Value::AllowRules),
+            // Lists of texts. A test reads an example of each kind.
+            _ => None,
         }
     }
 

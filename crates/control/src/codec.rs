@@ -45,6 +45,7 @@ messages! {
     45 => OwnUse { manager, gateway, counts },
     46 => EgressListener { listener; socket },
     47 => EgressFiles(; file),
+    48 => BusPassword(password),
     60 => EgressLog(; file),
     61 => Owner { id, owner },
     70 => Ping,

@@ -42,6 +42,8 @@ pub struct Heritage {
     pub addresses: Vec<(String, Vec<IpAddr>)>,
     /// The admin interface.
     pub admin: AdminSockets,
+    /// The password for the server of `bus`; `None`: there is none.
+    pub bus_password: Option<String>,
     /// What the egress needs; `None`: `config` has no `[egress]`.
     pub egress: Option<EgressGiven>,
     /// What TLS needs; `None`: no listener has it.

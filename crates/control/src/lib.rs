@@ -1,9 +1,8 @@
 //! The messages between manager and gateway, and how the gateway sends its own ([`ManagerHandle`]) and keeps what the
 //! manager answers ([`ManagerReports`], [`OperatorActions`]).
 //!
-//! They are connected by one `SOCK_SEQPACKET` pair. A message is one packet: a byte for its kind, its fields in
-//! network byte order, and at most one descriptor. When one side's socket is closed, the other side knows that it is
-//! gone.
+//! They are connected by one `SOCK_SEQPACKET` pair. A message is one packet: a byte for its kind, its fields in network byte
+//! order, and at most one descriptor. When one side's socket is closed, the other side knows that it is gone.
 //!
 //! The manager trusts nothing that it reads here: the gateway handles input from the internet and may be compromised.
 //! It can request what [`ToManager`] lists, for its own workers, and nothing else. Decoding never panics.
@@ -104,6 +103,8 @@ pub enum ToGateway<F = OwnedFd> {
     AdminTcp(F),
     /// The token that an operator needs for actions over TCP.
     AdminToken(String),
+    /// The password for the server of `bus`.
+    BusPassword(String),
     /// A folder of the configuration, or a file in /proc, that the gateway cannot open itself.
     Opened {
         /// The path as seen from outside.

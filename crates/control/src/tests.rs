@@ -128,6 +128,7 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
         any::<u8>().prop_map(ToGateway::AdminUnix),
         any::<u8>().prop_map(ToGateway::AdminTcp),
         ".*".prop_map(ToGateway::AdminToken),
+        ".*".prop_map(ToGateway::BusPassword),
         (any::<u16>(), any::<u32>(), ".*").prop_map(|(pool, pid, declined)| ToGateway::Zygote {
             pool,
             pid,

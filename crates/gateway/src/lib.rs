@@ -132,6 +132,8 @@ pub(crate) struct Gateway {
     pub(crate) kept_files: KeptFiles,
     /// The stored pages of all sites; `None`: no site has a cache.
     pub(crate) pages: Option<Pages>,
+    /// The password for the server of the cache's bus.
+    pub(crate) bus_password: Option<String>,
     /// Bytes of HTTP/2 clients that nobody has read yet.
     pub(crate) http2_memory: weir_http::multiplex::Memory,
     /// What clients of HTTP/3 may send before it is read.
@@ -217,6 +219,7 @@ pub fn run(
         admin,
         names,
         addresses,
+        bus_password,
         egress,
         tls,
         control,
@@ -263,6 +266,7 @@ pub fn run(
         kernel_queues,
         manager,
         tls,
+        bus_password,
     };
     // It lives as long as the process: so reactors, connections and requests refer to it without counting.
     let config: &'static Config = Box::leak(Box::new(config));
@@ -371,13 +375,15 @@ fn start_reactors(
     Ok(())
 }
 
-/// The resolver for the names of servers; `None` if no server has a name.
+/// The resolver for the names of servers, also of the bus; `None` if none has a name.
 fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, String> {
     let named = |pool: &weir_config::Pool| match &pool.runtime {
         Runtime::Servers(servers) => servers.has_names(),
         Runtime::Php(_) | Runtime::Command(_) => false,
     };
-    match config.pools.iter().any(named) {
+    let bus = (config.cache.as_ref()).and_then(|cache| cache.bus.as_ref());
+    let bus = bus.is_some_and(|bus| matches!(bus.server, weir_config::Upstream::Named { .. }));
+    match bus || config.pools.iter().any(named) {
         true => Resolver::new(&config.server.resolver, names).map(Some),
         false => Ok(None),
     }
@@ -414,6 +420,7 @@ struct Surroundings {
     kernel_queues: KernelQueues,
     manager: ManagerHandle,
     tls: Option<TlsGiven>,
+    bus_password: Option<String>,
 }
 
 impl Gateway {
@@ -429,6 +436,7 @@ impl Gateway {
             kernel_queues,
             manager,
             tls,
+            bus_password,
         } = surroundings;
         let chroot = reach.chroot.clone();
         let router = Arc::new(Router::with_reach(config, reach)?);
@@ -491,6 +499,7 @@ impl Gateway {
                 server.compress_memory,
             ),
             kept_files: KeptFiles::new(server.compress_cache),
+            bus_password,
             pages: (config.cache.as_ref())
                 .map(|settings| Pages::new(config, settings))
                 .transpose()
@@ -642,6 +651,7 @@ fn start_reactor(
                 spawn_local(pool.drive());
                 pool.tend(resolver.as_ref(), &known);
             }
+            answers::cache::bus::start(gateway, resolver.as_ref());
         }
         let start =
             |gateway: &'static Gateway, home| start_reactor(gateway, home, Vec::new(), None);

@@ -17,6 +17,7 @@
 
 pub(crate) mod addresses;
 mod boot;
+mod bus;
 pub(crate) mod egress;
 mod limits;
 mod messages;
@@ -68,6 +69,7 @@ pub(super) struct Generation {
     pub(super) sockets: Sockets,
     /// The sockets of the admin interface.
     pub(super) admin: AdminListeners,
+    bus_password: Option<String>,
     /// Files for the egress: a restarted gateway gets the same ones.
     egress: Option<EgressFiles>,
     /// `None`: no listener has TLS.
@@ -203,8 +205,8 @@ impl Generation {
         } = shared;
         let logs = Logs::open(&loaded.config, &plan.log_files)
             .map_err(|problems| loaded.failure(problems))?;
-        let mut egress =
-            egress::read(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        let mut egress = egress::read(&loaded)?;
+        let bus_password = bus::password(&loaded)?;
         let pools = Pools::new(now, &loaded.config, &plan, before, masters)
             .map_err(|problems| loaded.failure(problems))?;
         let program_logs = programs::open_logs(&loaded.config, &plan.log_files)
@@ -234,6 +236,7 @@ impl Generation {
             id,
             sockets,
             admin,
+            bus_password,
             egress,
             certificates,
             pid_file,
@@ -286,6 +289,7 @@ impl Generation {
             let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
             messages.extend(self.sockets.messages(self.plan.reactors.acceptors())?);
             messages.extend(self.admin.messages()?);
+            messages.extend(self.bus_password.clone().map(ToGateway::BusPassword));
             if let Some(files) = &self.egress {
                 messages.push(egress::message(files)?);
                 messages.extend(self.sockets.egress_messages()?);

@@ -472,7 +472,19 @@ rows! {
             "Stored answers that made room for others."
             "`memory` and `max_objects` of `[cache]`"
         CachePurges Counter "weir_cache_purges_total" []
-            "Purges by operators and by applications."
+            "Purges by operators, by applications and by other nodes."
+            ""
+        CacheBusConnected Gauge "weir_cache_bus_connected" []
+            "1: purges of other nodes are heard; 0: the server of `bus` cannot be reached."
+            "`bus` of `[cache]`"
+        CacheBusTold Counter "weir_cache_bus_told_total" []
+            "Purges that other nodes can hear."
+            ""
+        CacheBusHeard Counter "weir_cache_bus_heard_total" []
+            "Purges of other nodes."
+            ""
+        CacheBusMissed Counter "weir_cache_bus_missed_total" []
+            "How often purges of others may have been missed, so that everything stored became outdated. 1 after the start."
             ""
         Refused Counter "weir_connections_refused_total" ["listener" "reason"]
             "Connections that were closed at once: `per_address`, `not_allowed`."

@@ -117,6 +117,22 @@ pub(super) fn logs(status: &Value) -> Vec<Trouble> {
     told.collect()
 }
 
+/// The server through which nodes share purges cannot be reached.
+pub(super) fn bus(status: &Value) -> Vec<Trouble> {
+    let bus = &status["cache"]["bus"];
+    let Some(why) = bus["error"].as_str().filter(|_| bus["connected"] == false) else {
+        return Vec::new();
+    };
+    vec![trouble(
+        Cost::Nothing,
+        format!(
+            "the bus of the cache cannot be reached, so pages that other nodes have purged may still be sent: {}",
+            text(&why.into())
+        ),
+        "check that the server of `bus` runs, and its address; a server with a password needs bus_password_file",
+    )]
+}
+
 pub(super) fn kernel(status: &Value) -> Vec<Trouble> {
     let full = list(&status["listeners"]).iter().filter(|listener| {
         let (length, limit) = (

@@ -68,6 +68,20 @@ fn store(out: &mut Sheet, cache: &Value) {
         count(cache["purges"].as_u64().unwrap_or(0) as usize, "purge"),
     );
     out.wrap("cache       ", &line);
+    let bus = &cache["bus"];
+    if bus.is_object() {
+        let state = match bus["connected"] == true {
+            true => "connected",
+            false => "NOT CONNECTED",
+        };
+        let line = format!(
+            "{state}; {} told, {} heard, purges may have been missed {} times",
+            text(&bus["told"]),
+            text(&bus["heard"]),
+            text(&bus["missed"]),
+        );
+        out.wrap("  bus       ", &line);
+    }
 }
 
 fn sites(out: &mut Sheet, sites: &Value) {

@@ -1,9 +1,10 @@
 //! `[cache]`, and the rules of a site or a route for it. The presets are in `cache/presets.rs`.
 
 use alloc::{string::String, vec::Vec};
-use core::time::Duration;
+use core::{fmt, time::Duration};
+use std::path::PathBuf;
 
-use super::PathPattern;
+use super::{Address, PathPattern, Upstream};
 
 /// `[cache]`: the store that all sites share.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,6 +15,34 @@ pub struct Cache {
     pub max_object: u64,
     /// Maximum number of stored answers.
     pub max_objects: usize,
+    /// The server through which nodes tell each other their purges. `None`: each purges for itself.
+    pub bus: Option<Bus>,
+    /// User of that server. `None`: its default user.
+    pub bus_user: Option<String>,
+    /// File with the password for it. `None`: no password.
+    pub bus_password_file: Option<PathBuf>,
+    /// Name of the stream that the nodes share.
+    pub bus_stream: String,
+}
+
+/// A server of Valkey or Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bus {
+    /// Its address or name.
+    pub server: Upstream,
+    /// Number of the database.
+    pub database: u16,
+}
+
+/// Writes it as in weir.toml.
+impl fmt::Display for Bus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.server, self.database) {
+            (Upstream::At(Address::Unix(path)), 0) => write!(f, "unix:{}", path.display()),
+            (server, 0) => write!(f, "redis://{server}"),
+            (server, database) => write!(f, "redis://{server}/{database}"),
+        }
+    }
 }
 
 /// Which answers of a site's scripts are stored, and for whom: `[site.NAME.cache]`.

@@ -16,6 +16,16 @@ pub(super) const CACHE: &[Row] = &[
         "Larger answers are not stored.").called(&["maximum_object_size", "CacheMaxFileSize", "max_obj_size"]),
     key(&[Cache], "max_objects", Kind::Count { min: 1, max: 1_000_000_000 }, Value("1000000"),
         "Maximum number of stored answers."),
+    key(&[Cache], "bus", Kind::Bus, Absent("none: each node purges only its own answers"),
+        "Server of Valkey or Redis through which nodes with the same sites tell each other their purges: `redis://HOST:PORT`, with `/N` for another database, or \
+         `unix:PATH`. Each node stores its own answers.").called(&["redis", "valkey"]),
+    key(&[Cache], "bus_user", Kind::Text, Absent("the server's default user"),
+        "User of that server.").like("\"weir\""),
+    key(&[Cache], "bus_password_file", Kind::Path, Absent("no password"),
+        "File with the password for it. Only its owner should be able to read it. It is read at the start and at a reload.")
+        .like("\"/etc/weir/bus.password\""),
+    key(&[Cache], "bus_stream", Kind::Text, Value("\"weir:purges\""),
+        "Name of the stream on that server. Nodes with other sites need another one."),
 ];
 
 #[rustfmt::skip]

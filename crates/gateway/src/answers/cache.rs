@@ -14,6 +14,7 @@
 //! All reactors share the store. Its locks are held for a few comparisons, and never while something waits.
 
 mod answered;
+pub(crate) mod bus;
 mod hit;
 mod page;
 mod purge;
@@ -23,12 +24,13 @@ pub(crate) mod show;
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
 use http::Method;
+use weir_bus::{Bus, What};
 use weir_cache::{
     Asker, Forward, State, Terms, Vary, Wishes,
     flights::{Flights, Following, Joined, Landing, Leader},
@@ -61,6 +63,8 @@ pub(crate) struct Pages {
     /// Larger pages are not stored, bytes.
     max_object: u64,
     refused: Mutex<Refusals>,
+    /// The other nodes, if the configuration has a bus and it runs.
+    bus: OnceLock<Bus>,
 }
 
 /// What the cache has for a request.
@@ -122,6 +126,7 @@ impl Pages {
             flights: Flights::new(MOST_FOLLOWERS),
             max_object: settings.max_object,
             refused: Mutex::default(),
+            bus: OnceLock::new(),
         })
     }
 
@@ -130,8 +135,30 @@ impl Pages {
         self.store.add_coded(page, coding as usize, form);
     }
 
-    fn purge(&self, purge: &Purge, manner: Manner) {
-        self.store.purge(purge, manner);
+    /// Makes pages outdated, here and on the other nodes.
+    fn purge(&self, what: What, manner: Manner) {
+        self.outdate(&what, manner);
+        if let Some(bus) = self.bus.get() {
+            let is_hard = manner == Manner::Hard;
+            bus.tell(weir_bus::Purge { what, is_hard });
+        }
+    }
+
+    /// Makes pages outdated here.
+    fn outdate(&self, what: &What, manner: Manner) {
+        let seed = self.store.seed();
+        let purge = match what {
+            What::Tag { site, tag } => Purge::Subject(seed.tag(site, tag)),
+            What::Url { site, host, target } => Purge::Subject(seed.url(site, host, target)),
+            What::Site { site } => Purge::Subject(seed.site(site)),
+            What::Prefix { site, host, target } => Purge::Prefix {
+                site: site.clone().into(),
+                host: host.clone().map(Into::into),
+                target: target.clone().into(),
+            },
+            What::All => Purge::All,
+        };
+        self.store.purge(&purge, manner);
     }
 
     /// Looks for the page, and for requests that fetch it.

@@ -86,6 +86,7 @@ fn receive(channel: &Channel, parent: u32) -> Result<Received, String> {
             ToGateway::AdminUnix(socket) => given.admin.unix = Some(socket),
             ToGateway::AdminTcp(socket) => given.admin.tcp = Some(socket),
             ToGateway::AdminToken(token) => given.admin.token = Some(token),
+            ToGateway::BusPassword(password) => given.bus_password = Some(password),
             ToGateway::Opened { path, file } => given.opened.push((path, file)),
             ToGateway::Addresses { name, addresses } => given.addresses.push((name, addresses)),
             ToGateway::EgressListener { listener, socket } => {
@@ -199,6 +200,7 @@ struct Received {
     error_log: Option<std::os::fd::OwnedFd>,
     spool_dir: Option<std::os::fd::OwnedFd>,
     admin: AdminSockets,
+    bus_password: Option<String>,
     names: NameFiles,
     addresses: Vec<(String, Vec<std::net::IpAddr>)>,
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
@@ -228,6 +230,7 @@ impl Received {
             error_log: self.error_log,
             spool_dir: self.spool_dir,
             admin: self.admin,
+            bus_password: self.bus_password,
             trace,
             chroot: self.jail.and_then(|jail| jail.chroot),
             opened: self.opened,

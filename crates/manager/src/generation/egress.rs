@@ -17,10 +17,11 @@ use weir_control::{EgressFiles, ToGateway};
 use weir_sys::memory;
 
 use super::plan::{Problem, Runs};
+use crate::{Failure, Loaded};
 
 /// Reads all of it; `None` if there is no `[egress]`.
-pub(crate) fn read(config: &Config) -> Result<Option<EgressFiles>, Vec<Problem>> {
-    let Some(egress) = &config.egress else {
+pub(super) fn read(loaded: &Loaded) -> Result<Option<EgressFiles>, Failure> {
+    let Some(egress) = &loaded.config.egress else {
         return Ok(None);
     };
     let mut reading = Reading::default();
@@ -39,7 +40,7 @@ pub(crate) fn read(config: &Config) -> Result<Option<EgressFiles>, Vec<Problem>>
     }
     match reading.problems.is_empty() {
         true => Ok(Some(reading.files)),
-        false => Err(reading.problems),
+        false => Err(loaded.failure(reading.problems)),
     }
 }
 

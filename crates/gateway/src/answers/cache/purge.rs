@@ -7,7 +7,8 @@
 //! full or fails.
 
 use http::{Method, Uri};
-use weir_cache::purges::{Manner, Purge};
+use weir_bus::What;
+use weir_cache::purges::Manner;
 use weir_http1::Name;
 use weir_semantics::path;
 
@@ -35,8 +36,8 @@ pub(super) fn said(pages: &Pages, record: &Record, cached: &Cached, head: &mut H
             (list, _) => (list, Manner::Soft),
         };
         for wanted in list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-            if let Some(purge) = purge_of(pages, record, cached, wanted) {
-                pages.purge(&purge, manner);
+            if let Some(what) = what(record, cached, wanted) {
+                pages.purge(what, manner);
             }
         }
     }
@@ -44,34 +45,35 @@ pub(super) fn said(pages: &Pages, record: &Record, cached: &Cached, head: &mut H
 }
 
 /// What an element of `Weir-Purge` means.
-fn purge_of(pages: &Pages, record: &Record, cached: &Cached, wanted: &[u8]) -> Option<Purge> {
-    let (seed, site) = (pages.store.seed(), record.site_name()?.as_bytes());
+fn what(record: &Record, cached: &Cached, wanted: &[u8]) -> Option<What> {
+    let site = record.site_name()?.as_bytes().to_vec();
     Some(match wanted {
         b"" => return None,
-        b"*" => Purge::Subject(seed.site(site)),
+        b"*" => What::Site { site },
         [b'/', ..] => match wanted.strip_suffix(b"*") {
-            Some(prefix) => Purge::Prefix {
-                site: site.into(),
+            Some(prefix) => What::Prefix {
+                site,
                 host: None,
-                target: prefix.into(),
+                target: prefix.to_vec(),
             },
-            None => url(pages, record, cached, wanted)?,
+            None => url(record, cached, wanted)?,
         },
-        tag => Purge::Subject(seed.tag(site, tag)),
+        tag => What::Tag {
+            site,
+            tag: tag.to_vec(),
+        },
     })
 }
 
 /// A URL of the request's site and host.
-fn url(pages: &Pages, record: &Record, cached: &Cached, uri: &[u8]) -> Option<Purge> {
+fn url(record: &Record, cached: &Cached, uri: &[u8]) -> Option<What> {
     let host = record.head.fields.get(Name::Host).unwrap_or_default();
     let (path, query) = split(uri, b'?');
-    let target = target(path, query.unwrap_or_default(), cached);
-    let site = record.site_name()?.as_bytes();
-    let subject = pages
-        .store
-        .seed()
-        .url(site, &host.to_ascii_lowercase(), &target);
-    Some(Purge::Subject(subject))
+    Some(What::Url {
+        site: record.site_name()?.as_bytes().to_vec(),
+        host: host.to_ascii_lowercase(),
+        target: target(path, query.unwrap_or_default(), cached),
+    })
 }
 
 /// A request that may have changed something was answered like this. `page`: what it was sent to.
@@ -84,9 +86,12 @@ pub(super) fn written(
     if !(status.is_success() || status.is_redirection()) {
         return;
     }
-    let site = record.site_name().unwrap_or_default().as_bytes();
-    let subject = pages.store.seed().url(site, &page.host, &page.target);
-    pages.purge(&Purge::Subject(subject), Manner::Soft);
+    let own = What::Url {
+        site: record.site_name().unwrap_or_default().into(),
+        host: page.host.clone(),
+        target: page.target.clone(),
+    };
+    pages.purge(own, Manner::Soft);
     for name in [Name::Location.as_str(), "Content-Location"] {
         for location in head.headers.all(&name) {
             let Some(location) = own_target(location, &page.host) else {
@@ -94,8 +99,8 @@ pub(super) fn written(
             };
             // WordPress redirects who has written a comment to the page, with a query.
             for uri in [location, path_of(location)] {
-                if let Some(purge) = url(pages, record, cached, uri) {
-                    pages.purge(&purge, Manner::Soft);
+                if let Some(what) = url(record, cached, uri) {
+                    pages.purge(what, Manner::Soft);
                 }
             }
         }
@@ -130,8 +135,7 @@ pub(super) fn edited(
     let location = head.headers.get(Name::Location);
     let is_to_login = location.is_some_and(|location| leads_to_login(location, cached));
     if let (false, Some(site)) = (is_to_login, record.site_name()) {
-        let subject = pages.store.seed().site(site.as_bytes());
-        pages.purge(&Purge::Subject(subject), Manner::Soft);
+        pages.purge(What::Site { site: site.into() }, Manner::Soft);
     }
 }
 

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
+use weir_bus::What;
 use weir_cache::{
     key::KeyHash,
-    purges::{Manner, Purge, Standing},
+    purges::{Manner, Standing},
 };
 use weir_config::Protocol;
 use weir_http::Head;
@@ -49,6 +50,7 @@ pub(crate) fn stats(gateway: &Gateway) -> Value {
         "evictions": figures.evictions,
         "purges": figures.purges,
         "fetching": pages.flights.count(),
+        "bus": pages.bus_stats(),
         "sites": Value::Object(sites.collect()),
     })
 }
@@ -185,27 +187,27 @@ pub(crate) fn purge(gateway: &'static Gateway, query: &str) -> Result<Value, Str
             return Err(format!("there is no site {only:?}"));
         }
     }
-    let seed = pages.store.seed();
     let mut said = String::new();
     match (&what, &only) {
         (None, None) => return Err("tag=, url=, prefix=, site= or all=yes is missing".into()),
         (None, Some(site)) => {
-            pages.purge(&Purge::Subject(seed.site(site.as_bytes())), manner);
+            let site = site.as_bytes().to_vec();
+            pages.purge(What::Site { site }, manner);
             said.push_str("site");
         }
         (Some((kind, text)), _) => {
             said = format!("{kind} {text}");
             match *kind {
-                "all" => pages.purge(&Purge::All, manner),
+                "all" => pages.purge(What::All, manner),
                 "tag" => {
                     for site in &sites {
-                        let subject = seed.tag(site.as_bytes(), text.as_bytes());
-                        pages.purge(&Purge::Subject(subject), manner);
+                        let (site, tag) = (site.as_bytes().to_vec(), text.as_bytes().to_vec());
+                        pages.purge(What::Tag { site, tag }, manner);
                     }
                 }
                 "prefix" if text.starts_with('/') => {
                     for site in &sites {
-                        pages.purge(&prefix(site, None, text.as_bytes()), manner);
+                        pages.purge(prefix(site, None, text.as_bytes()), manner);
                     }
                 }
                 kind => {
@@ -215,12 +217,13 @@ pub(crate) fn purge(gateway: &'static Gateway, query: &str) -> Result<Value, Str
                     sites = vec![site];
                     let purge = match kind {
                         "prefix" => prefix(site, Some(&url.host), url.received()),
-                        _ => {
-                            let target = url.target(found.rules.cache.as_ref());
-                            Purge::Subject(seed.url(site.as_bytes(), url.host.as_bytes(), &target))
-                        }
+                        _ => What::Url {
+                            site: site.into(),
+                            host: url.host.clone().into(),
+                            target: url.target(found.rules.cache.as_ref()),
+                        },
                     };
-                    pages.purge(&purge, manner);
+                    pages.purge(purge, manner);
                 }
             }
         }
@@ -228,10 +231,10 @@ pub(crate) fn purge(gateway: &'static Gateway, query: &str) -> Result<Value, Str
     Ok(json!({ "purged": said, "hard": manner == Manner::Hard, "sites": sites }))
 }
 
-fn prefix(site: &str, host: Option<&str>, target: &[u8]) -> Purge {
-    Purge::Prefix {
-        site: site.as_bytes().into(),
-        host: host.map(|host| host.as_bytes().into()),
+fn prefix(site: &str, host: Option<&str>, target: &[u8]) -> What {
+    What::Prefix {
+        site: site.into(),
+        host: host.map(Into::into),
         target: target.into(),
     }
 }
@@ -318,6 +321,7 @@ impl Pages {
         page.put(Metric::CacheAnswers, &[], figures.objects as f64);
         page.put(Metric::CacheEvictions, &[], figures.evictions as f64);
         page.put(Metric::CachePurges, &[], figures.purges as f64);
+        self.put_bus(page);
     }
 }
 
