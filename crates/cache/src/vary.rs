@@ -116,10 +116,8 @@ pub const MOST_FIELDS: usize = 16;
 /// The codings that weir knows, in the order of preference.
 const KNOWN: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
-/// `Accept-Encoding` as it should be sent to an origin whose answers are cached: the known codings that the client accepts, whatever it
-/// says of them and of others. `None`: it accepts none of them.
-#[must_use]
-pub fn codings(request: &impl Fields) -> Option<Vec<u8>> {
+/// Of `Accept-Encoding` only the known codings that the client accepts, whatever it says of them and of others. `None`: it accepts none of them.
+fn codings(request: &impl Fields) -> Option<Vec<u8>> {
     let accepted = Accepted::of(request.values("accept-encoding"));
     let mut names = KNOWN
         .iter()

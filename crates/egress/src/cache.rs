@@ -27,7 +27,10 @@ use std::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body;
 use tokio::sync::watch;
-use weir_cache::{CacheStatus, Forward, Method, update};
+use weir_cache::{
+    CacheStatus, Forward, Method,
+    update::{self, HeadSays},
+};
 
 pub(super) use self::fill::Filling;
 use self::{
@@ -397,6 +400,15 @@ impl Fetch {
                 let answer = stale(&stored, &self.question, now, Some(status));
                 return Answered::Done(answer, CacheUse::Stale);
             }
+            if self.question.is_head {
+                let head = Head {
+                    status,
+                    headers: answer.headers(),
+                    asked,
+                    now,
+                };
+                self.head_answered(cache, &stored, head);
+            }
         }
         let (parts, body) = answer.into_parts();
         let head = Head {
@@ -454,6 +466,21 @@ impl Fetch {
         };
         say(&mut answer, said);
         Answered::Done(answer, CacheUse::Miss)
+    }
+
+    /// What the answer to HEAD says about the stored answer to GET, which is stale.
+    fn head_answered(&self, cache: &Cache, stored: &Stored, head: Head<'_>) {
+        match stored.compared(head) {
+            HeadSays::Same => {
+                let (fresh, may_be_kept) = stored.freshened(&self.question, head);
+                if may_be_kept {
+                    let since = self.journey.since();
+                    cache.store().keep(&self.question, fresh.into(), since);
+                }
+            }
+            HeadSays::Other => cache.store().forget(&self.question.key),
+            HeadSays::Nothing => {}
+        }
     }
 
     /// The origin says that the stored answer is still valid.

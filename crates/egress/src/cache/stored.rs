@@ -17,7 +17,7 @@ use weir_cache::{
     conditions::{self, Serving},
     judge,
     rules::can_be_validated,
-    update::{self, Storable},
+    update::{self, HeadSays, Storable},
 };
 
 use super::{super::body::ResponseBody, question::Question};
@@ -128,6 +128,12 @@ impl Stored {
     /// Whether a 304 is about this answer.
     pub(super) fn is_meant_by(&self, not_modified: &HeaderMap) -> bool {
         update::is_meant(&self.headers, not_modified)
+    }
+
+    /// What the answer to a HEAD says about this one (RFC 9111 §4.3.5).
+    pub(super) fn compared(&self, head: Head<'_>) -> HeadSays {
+        let length = self.body.len() as u64;
+        update::head_says(&self.headers, length, head.status.as_u16(), head.headers)
     }
 
     /// Whether it matches that request in the headers of `Vary`.

@@ -240,6 +240,42 @@ async fn what_is_stale_is_asked_for() {
 }
 
 #[tokio::test]
+async fn an_answer_to_head_renews_or_outdates_what_is_kept() {
+    let kept = [FRESH, ("etag", "\"1\""), ("x", "old")];
+    for (status, says, body) in [
+        (
+            200,
+            &[("etag", "\"1\""), ("x", "new"), FRESH][..],
+            Some("new"),
+        ),
+        (200, &[("etag", "\"2\""), FRESH], None),
+        (200, &[("content-length", "4"), FRESH], None),
+        (
+            200,
+            &[("etag", "\"1\""), FRESH, ("set-cookie", "a=b")],
+            None,
+        ),
+        (404, &[FRESH], None),
+    ] {
+        let world = world();
+        world.fetch("/", &[], answer(200, &kept, "one")).await;
+        world.pass(60);
+        let asking = world.ask(Method::HEAD, "/", &[]);
+        drop(asking.answered(answer(status, says, ""), world.now()));
+        let hit = world.kept("/", &[]);
+        let x = hit.as_ref().map(|hit| header(hit, "x"));
+        assert_eq!(x, body, "{status} {says:?}");
+        if let Some(hit) = hit {
+            assert_eq!(read(hit, CacheUse::Hit).await.body, "one");
+        }
+        // Only another version makes the stored one useless.
+        let is_left = world.holds().1 == 1;
+        let is_other = says.iter().any(|(_, value)| ["\"2\"", "4"].contains(value));
+        assert_eq!(is_left, !is_other, "{status} {says:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_may_not_be_kept_any_more_goes() {
     let world = world();
     let headers = [FRESH, ("etag", "\"1\"")];
