@@ -37,6 +37,7 @@ pub(crate) use self::{
     body::{Discard, Upload},
     failures::{Retry, examine, note_retry, worker_failed},
     fastcgi::path_info::{path_translated, unless_there},
+    proxy::head::is_websocket,
     response::Response,
     worker::{AtWorker, HeadError, choice, connect, connected},
 };

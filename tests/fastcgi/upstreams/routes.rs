@@ -1,6 +1,6 @@
 //! Which requests of a site go to its servers, and with which target.
 
-use weir_test::Setup;
+use weir_test::{Setup, wait_until};
 
 use super::{Server, pool};
 
@@ -65,6 +65,32 @@ fn a_route_can_strip_its_prefix_or_rewrite_the_path() {
     }
     assert_eq!(weir.get("/a.txt").expect(200).text(), "a file");
     weir.get("/none").expect(404);
+}
+
+/// A cache in front knows a page by the client's target, and asks the servers with theirs, also when it renews the page.
+#[test]
+fn a_cached_page_is_asked_for_with_the_target_of_the_route() {
+    let server = Server::of(
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=1, stale-while-revalidate=60\r\nContent-Length: 2\r\n\r\nok",
+    );
+    let routes = "[site.main.cache]\npreset = \"headers\"\ndrop_query = [\"utm_*\"]\n\
+        [[site.main.route]]\npath = \"/api/*\"\npool = \"app\"\nstrip_prefix = true\n";
+    let pool = format!("[pool.app]\n{}", pool(&[&server], ""));
+    let weir = Setup::new().more(&format!("{routes}{pool}")).start();
+    for _ in 0..3 {
+        weir.get("/api/x?utm_source=a&b=2").expect(200);
+        weir.get("/api/x?b=2&utm_source=c").expect(200);
+    }
+    let fresh = server.received().len();
+    // It expires after a second; then one request renews it, while others get the old one.
+    wait_until("it is renewed", || {
+        weir.get("/api/x?b=2").expect(200);
+        server.received().len() > fresh
+    });
+    for got in server.received() {
+        assert_eq!(got.line, "GET /x?b=2 HTTP/1.1");
+    }
+    assert!(fresh < 6, "{fresh} of six requests reached the server");
 }
 
 /// A site needs no folder of its own.

@@ -167,6 +167,19 @@ fn other_upgrades_are_not_passed_on() {
     }
 }
 
+/// A cache has nothing to do with them: each goes to the server, and none waits for another one.
+#[test]
+fn a_cache_lets_them_pass() {
+    let heard = Arc::default();
+    let server = echo(&heard);
+    let setup = Setup::new().site("cache = \"headers\"");
+    let weir = setup.pool(&pool(&[&server], "")).start();
+    let mut all = [(); 3].map(|()| upgraded(weir.address()).0);
+    for client in &mut all {
+        expect_echo(client, &masked("hello"));
+    }
+}
+
 /// A server that refuses gives an ordinary answer, and its connection is kept. That of the client ends: what follows might be no
 /// HTTP.
 #[test]

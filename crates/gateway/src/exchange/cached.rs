@@ -159,6 +159,10 @@ impl Exchange {
         own.host.extend_from_slice(&record.host);
         own.path.extend_from_slice(&record.path);
         own.script = record.script.clone();
+        let target = record.rare.as_ref().and_then(|rare| rare.target.clone());
+        if target.is_some() {
+            own.rare_mut().target = target;
+        }
         own.endpoints = record.endpoints.clone();
         own.policy = record.policy;
         (own.policy.deadline, own.policy.priority) = (NEVER, i16::MAX);

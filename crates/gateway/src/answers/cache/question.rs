@@ -18,7 +18,10 @@ use weir_http::Head;
 use weir_http1::{Name, ParsedFields};
 
 use super::rules::{Cached, any, name_of};
-use crate::{record::Record, scripts::spool::Spooled};
+use crate::{
+    record::Record,
+    scripts::{is_websocket, spool::Spooled},
+};
 
 /// What a request asks.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub(crate) enum Apart {
     Body,
     /// A script has redirected it here.
     Redirected,
+    /// It begins a WebSocket.
+    Upgrade,
     /// `bypass_paths`
     Path,
     /// `bypass_query`, with the parameter's name.
@@ -57,6 +62,7 @@ impl Apart {
             Apart::Method => "method",
             Apart::Body => "body",
             Apart::Redirected => "redirected",
+            Apart::Upgrade => "upgrade",
             Apart::Path => "bypass_paths",
             Apart::Query(_) => "bypass_query",
             Apart::Cookie(_) => "bypass_cookies",
@@ -79,6 +85,7 @@ impl Apart {
             Apart::Method => "the method is neither GET nor HEAD".into(),
             Apart::Body => "the request has a body".into(),
             Apart::Redirected => "a script has redirected the request".into(),
+            Apart::Upgrade => "the request begins a WebSocket".into(),
             Apart::Path => "the path is one of bypass_paths".into(),
             Apart::Query(of) => format!("the parameter {:?} is one of bypass_query", name(of)),
             Apart::Cookie(of) => format!("the cookie {:?} is one of bypass_cookies", name(of)),
@@ -110,6 +117,9 @@ impl Question {
         }
         if body.is_some_and(|body| body.len() > 0) {
             return Question::Apart(Apart::Body);
+        }
+        if is_websocket(record) {
+            return Question::Apart(Apart::Upgrade);
         }
         let tls = record.endpoints.tls.as_ref();
         if tls.is_some_and(|tls| tls.client.is_some()) {
@@ -294,6 +304,13 @@ pub(super) fn hide_query(record: &mut Record, cached: &Cached) {
         let asked = std::mem::replace(&mut head.target, uri.into());
         let method = head.method.clone();
         record.rare_mut().asked.get_or_insert((method, asked));
+    }
+    if let Some(target) = record.rare.as_mut().and_then(|rare| rare.target.as_mut())
+        && let Some(query) = memchr::memchr(b'?', target)
+        && let Some(kept) = cached.kept_query(&target[query + 1..])
+    {
+        target.truncate(query + usize::from(!kept.is_empty()));
+        target.extend_from_slice(&kept);
     }
     let script = record.script.as_mut();
     if let Some(script) = script
