@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::Value;
-use weir_test::{Weir, http::encode};
+use weir_test::{Weir, browser::render, free_address, http::encode};
 
 use crate::{fresh, setup, with};
 
@@ -120,4 +120,43 @@ fn uses_are_counted() {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
     weir.expect_sound_metrics(&metrics);
+}
+
+#[test]
+fn the_page_shows_the_share_of_requests_that_needed_no_worker() {
+    let address = free_address();
+    let weir = setup(2, HEADERS)
+        .admin()
+        .server(&format!("admin_tcp = \"{address}\"\n"))
+        .start();
+    for _ in 0..4 {
+        weir.get(&fresh("a")).expect(200);
+    }
+    let options = [
+        "--enable-logging=stderr",
+        "--virtual-time-budget=9000",
+        "--dump-dom",
+    ];
+    let page = render(weir.folder(), &format!("http://{address}/"), &options);
+    assert!(!page.errors.contains("CONSOLE"), "{}", page.errors);
+    for part in [
+        "data-key=\"cache\">from cache<",
+        "<td>75 %</td>",
+        "stored pages",
+    ] {
+        assert!(page.output.contains(part), "{part}: {}", page.output);
+    }
+    let text = weir.command(&["cache", "stats"]).output().expect("weir");
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("75%"), "{text}");
+    let url = format!("http://localhost{}", fresh("a"));
+    let why = weir
+        .command(&["cache", "why", &url])
+        .output()
+        .expect("weir");
+    let why = String::from_utf8_lossy(&why.stdout).into_owned();
+    assert!(
+        why.starts_with("hit: ") && why.contains("fresh for"),
+        "{why}"
+    );
 }

@@ -380,6 +380,7 @@ const COLUMNS = {
     { key: "name", name: "site", of: (site) => site.name },
     { key: "requests", name: "requests", of: (site) => site.requests, show: (site) => count(site.requests) },
     { key: "rate", name: "per second", of: (site) => site.rates.requests, show: (site) => rate(site.rates.requests) },
+    { key: "cache", name: "from cache", of: cachedShare, show: (site) => percent(cachedShare(site)), only: () => cached !== null },
     { key: "4xx", name: "4xx", of: (site) => site.statuses["4xx"], show: (site) => count(site.statuses["4xx"]) },
     { key: "5xx", name: "5xx", of: (site) => site.statuses["5xx"], show: (site) => count(site.statuses["5xx"]) },
     { key: "p50", name: "p50 (1 min)", of: (site) => site.last_minute.times.total.p50, show: (site) => span(site.last_minute.times.total.p50), more: true },
@@ -389,6 +390,17 @@ const COLUMNS = {
 
 const LEVELS = ["critical", "warning", "notice"];
 let levels = new Map();
+// What the cache did, by site; null: no site has a cache.
+let cached = null;
+
+// The share of a site's requests that needed no worker, of those that the cache was asked for.
+function cachedShare(site) {
+  const counts = cached && cached[site.name];
+  if (!counts) return null;
+  const served = counts.hit + counts.joined + counts.validated + counts.stale;
+  const all = served + counts.expired + counts.miss;
+  return all > 0 ? served / all : null;
+}
 
 // 0 is the worst.
 function levelOf(pool) {
@@ -411,8 +423,8 @@ function compare(one, other) {
 // A table that sorts and searches. `of`: "pools" or "sites".
 function drawLong(of, list, linkOf) {
   const view = views[of];
-  const columns = COLUMNS[of];
-  const by = columns.find((column) => column.key === view.key);
+  const columns = COLUMNS[of].filter((column) => !column.only || column.only());
+  const by = columns.find((column) => column.key === view.key) || columns[0];
   const search = view.search.toLowerCase();
   const found = list.filter((one) => one.name.toLowerCase().includes(search));
   const sign = view.down ? -1 : 1;
@@ -516,6 +528,7 @@ function draw(status) {
   levels = new Map();
   for (const trouble of [...troubles].reverse()) levels.set(trouble.pool, LEVELS.indexOf(trouble.level));
   drawTroubles(troubles);
+  cached = status.cache ? status.cache.sites : null;
   const sum = (key) => status.sites.reduce((all, site) => all + (site.rates[key] || 0), 0);
   const own = status.processes;
   const body = status.bodies || {};
@@ -527,6 +540,7 @@ function draw(status) {
     ["bodies being read", count(body.reading)],
     ["reactors", count(status.reactors.running) + (status.reactors.elastic ? " of at most " + count(status.reactors.most) : "")],
     ["temporary files", size(status.spool.bytes) + " of " + size(status.spool.max)],
+    ...(cached ? [["stored pages", size(status.cache.bytes) + " of " + size(status.cache.max_bytes)]] : []),
     ["gateway memory", own ? size(own.gateway.memory) : "–"],
     ["rejected by kernel", count(status.kernel.overflows)],
     ["uptime", span(status.uptime)],
