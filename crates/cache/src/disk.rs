@@ -33,6 +33,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -71,6 +72,9 @@ pub(crate) struct Disk<H> {
     journal: Journal,
     queue: Queue<H>,
     purges: Arc<Purges>,
+    begin: Instant,
+    /// When it was last looked whether others have purged something, µs from `begin` on.
+    heard_at: AtomicU64,
     /// How many large bodies are open.
     open: Arc<AtomicUsize>,
     counts: Counts,
@@ -137,6 +141,9 @@ pub(crate) enum ReadBody {
 
 const SHARDS: usize = 16;
 
+/// How often it is looked whether another process has purged something, µs.
+const HEARS_EVERY: u64 = 1_000;
+
 /// So many large bodies are kept open in memory: each takes a descriptor.
 const MOST_OPEN: usize = 1_024;
 
@@ -182,6 +189,8 @@ impl<H: Head> Disk<H> {
             journal,
             queue: Queue::new(most_queued),
             purges,
+            begin: Instant::now(),
+            heard_at: AtomicU64::new(0),
             open: Arc::default(),
             counts: Counts::default(),
             process: u64::from_le_bytes(process),
@@ -210,9 +219,15 @@ impl<H: Head> Disk<H> {
         self.queue.push_purge(note);
     }
 
-    /// Notes what other processes have purged.
+    /// Notes what other processes have purged until [`HEARS_EVERY`] ago.
     pub(crate) fn hear(&self) {
-        self.journal.hear(&self.purges);
+        let now = self.begin.elapsed().as_micros() as u64;
+        let last = self.heard_at.load(Ordering::Relaxed);
+        // A system call for each hit would be felt.
+        if now.saturating_sub(last) >= HEARS_EVERY {
+            self.heard_at.store(now, Ordering::Relaxed);
+            self.journal.hear(&self.purges);
+        }
     }
 
     /// Whoever opens the folder next empties it.

@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader},
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use proptest::prelude::*;
@@ -36,11 +36,7 @@ fn open(folder: &Path) -> Arc<Store<u64>> {
 
 fn open_with(settings: DiskSettings) -> Arc<Store<u64>> {
     let store = Store::open(LIMITS, settings).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !store.is_loaded() {
-        assert!(Instant::now() < deadline);
-        thread::yield_now();
-    }
+    wait_until(|| store.is_loaded());
     store
 }
 
@@ -96,6 +92,14 @@ fn has(store: &Arc<Store<u64>>, number: u64, length: usize) -> bool {
         );
     }
     found.is_some()
+}
+
+fn wait_until(done: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < deadline);
+        thread::yield_now();
+    }
 }
 
 fn size(folder: &Path) -> u64 {
@@ -225,10 +229,7 @@ fn purges_that_cannot_be_written_are_not_forgotten() {
         .unwrap()
         .set_len(0)
         .unwrap();
-    assert_eq!(
-        get(&store, "/1", "").map(|found| found.2),
-        Some(Standing::Soft)
-    );
+    wait_until(|| get(&store, "/1", "").is_some_and(|found| found.2 == Standing::Soft));
     // A folder in its place.
     fs::remove_file(folder.path().join("purges")).unwrap();
     fs::create_dir(folder.path().join("purges")).unwrap();
@@ -554,9 +555,9 @@ fn two_processes_hear_each_others_purges_and_one_writes() {
         store.flush();
     };
     purge(&old, b"/1");
-    assert!(!has(&new_one, 1, 10) && !has(&old, 1, 10));
+    wait_until(|| !has(&new_one, 1, 10) && !has(&old, 1, 10));
     purge(&new_one, b"/2");
-    assert!(!has(&new_one, 2, 10) && !has(&old, 2, 10));
+    wait_until(|| !has(&new_one, 2, 10) && !has(&old, 2, 10));
     insert(&new_one, 2, 20);
     purge(&old, b"/3");
     assert!(has(&new_one, 2, 20), "a purge of something else");
