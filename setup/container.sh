@@ -30,6 +30,7 @@ main() {
     inside) in_namespaces ;;
     *)
         "$source/setup/php-source.sh" "$folder/php" /usr/local
+        "$source/setup/python.sh" "$folder/.."
         "$cargo" fetch --locked --quiet --manifest-path "$source/Cargo.toml"
         rust=$(rustc --print sysroot)
         export rust
@@ -53,6 +54,7 @@ in_namespaces() {
     serves_with_php_from_source
     serves_the_page
     accepts_the_compose_file
+    serves_with_a_database
     is_replaced_under_load
     echo "=== containers: fine"
 }
@@ -63,13 +65,17 @@ make_world() {
     mount -t tmpfs -o mode=755 tmpfs "$world"
     # podman's locks.
     mount -t tmpfs tmpfs /dev/shm
-    mkdir -p "$folder/home" "$folder/target" "$world/run" "$world/home" "$world/target" "$world/source" "$world/rust" "$world/crates"
+    mkdir -p "$folder/home" "$folder/target" "$world/run" "$world/home" "$world/target" "$world/source" "$world/rust" "$world/crates" "$world/python"
     chown "$user:$user" "$folder/home" "$folder/target" "$world/run"
     mount --bind "$folder/home" "$world/home"
     mount --bind "$folder/target" "$world/target"
     mount --bind "$source" "$world/source"
     mount --bind "$rust" "$world/rust"
     mount --bind "${CARGO_HOME:-$HOME/.cargo}/registry" "$world/crates"
+    mount --bind "$folder"/../python/lib/python3*/site-packages "$world/python"
+    # With this, podman makes networks without root.
+    mknod -m 666 "$world/tun" c 10 200
+    mount --bind "$world/tun" /dev/net/tun
     for list in passwd group; do
         cp "/etc/$list" "$world/$list"
     done
@@ -86,8 +92,17 @@ make_world() {
     as_user mkdir "$work"
     cd "$world"
     printf '[storage]\ndriver = "overlay"\nrunroot = "%s"\ngraphroot = "%s"\n' "$world/run/storage" "$world/home/storage" >"$world/storage.conf"
+    # What $options say, for podman-compose.
+    cat >"$world/containers.conf" <<END
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+[containers]
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+END
     # What a run has left that was ended.
     remove_all
+    as_user podman volume rm --all --force >"$work/podman"
 }
 
 as_user() {
@@ -259,6 +274,68 @@ accepts_the_compose_file() {
     [ -x "$folder/compose/cmd" ] || GOBIN=$folder/compose go install github.com/compose-spec/compose-go/v2/cmd@v2.9.1
     "$folder/compose/cmd" -no-interpolation "$source/packaging/container/compose.yaml" >"$work/compose" || die "compose.yaml is wrong"
     echo "=== compose.yaml: accepted"
+}
+
+# The compose file as it is, with podman-compose: a page asks the database, `down` lets a slow page finish, and the data is there at the next
+# `up`. It has a network namespace of its own, because it takes port 80.
+serves_with_a_database() {
+    cp -R "$source/setup/mariadb" "$work/mariadb"
+    build docker.io/library/mariadb:11 "$work/mariadb"
+    image shop_web --build-arg "PACKAGES=$(sed -n 's/^ *PACKAGES: //p' "$source/packaging/container/compose.yaml")"
+    as_user mkdir -p "$work/database/site/wp-content/uploads" "$work/database/uploads"
+    cp "$source/packaging/container/compose.yaml" "$work/database/"
+    echo DB_PASSWORD=something-long >"$work/database/.env"
+    as_user podman unshare chown 33:33 "$work/database/uploads"
+    visits >"$work/database/site/index.php"
+
+    unshare --net sh -ec "ip link set lo up; sysctl --quiet net.ipv4.ip_unprivileged_port_start=0; touch $work/network; exec sleep infinity" &
+    process=$!
+    until [ -e "$work/network" ]; do
+        kill -0 "$process" || die "there is no network namespace"
+        sleep 0.1
+    done
+    compose up --detach --no-build
+    name=shop_web_1
+    expect_page http://127.0.0.1/ '^visit 1$'
+    in_container curl --silent --show-error --fail --max-time 60 'http://127.0.0.1/?seconds=6' >"$work/slow" &
+    slow=$!
+    until [ "$(cat "$work/database/uploads/visits")" = 2 ]; do
+        kill -0 "$slow" || die "the slow request has ended: $(cat "$work/slow")"
+    done
+    compose down
+    wait "$slow" || die "the slow request was not answered"
+    grep --quiet '^visit 2$' "$work/slow" || die "the slow page says: $(cat "$work/slow")"
+    compose up --detach --no-build
+    expect_page http://127.0.0.1/ '^visit 3$'
+    # The order that the page advises for podman-compose.
+    compose stop web
+    as_user podman healthcheck run shop_database_1 || die "the database was stopped, too, or is not healthy"
+    compose down --volumes
+    kill "$process"
+}
+
+# podman-compose with this network, in the folder of the compose file.
+compose() {
+    in_container setpriv --reuid "$user" --regid "$user" --clear-groups env -i -C "$work/database" PATH="$PATH" HOME="$world/home" XDG_RUNTIME_DIR="$world/run" \
+        CONTAINERS_STORAGE_CONF="$world/storage.conf" CONTAINERS_CONF="$world/containers.conf" PYTHONPATH="$world/python" LC_ALL=C.UTF-8 \
+        timeout 120 python3 -m podman_compose "$@" >"$work/compose.log" 2>&1 || {
+        cat "$work/compose.log" >&2
+        die "podman-compose $*"
+    }
+}
+
+# A page that counts its visits in the database.
+visits() {
+    cat <<'END'
+<?php
+mysqli_report(MYSQLI_REPORT_ERROR | MYSQLI_REPORT_STRICT);
+$database = new mysqli(getenv('DB_HOST'), getenv('DB_USER'), getenv('DB_PASSWORD'), getenv('DB_NAME'));
+$database->query('CREATE TABLE IF NOT EXISTS visits (number INT AUTO_INCREMENT PRIMARY KEY)');
+$database->query('INSERT INTO visits VALUES ()');
+file_put_contents('wp-content/uploads/visits', $database->insert_id) || exit('no place for uploads');
+sleep((int) ($_GET['seconds'] ?? 0));
+echo "visit $database->insert_id\n";
+END
 }
 
 # Two containers behind HAProxy, which asks each whether it is ready, are replaced one after the other: all requests are answered.
