@@ -83,13 +83,14 @@ fn metrics_in(text: &str) -> BTreeSet<&str> {
     words.filter(|word| word.starts_with("weir_")).collect()
 }
 
-/// A weir with everything that alerts are about: pools of its own PHP and of servers, calls to a host, certificates, a rate.
+/// A weir with everything that alerts are about: pools of its own PHP and of servers, calls to a host, certificates, a rate, a cache.
 #[test]
 fn rules_and_dashboard_use_only_metrics_that_weir_exports() {
     let nobody = free_address();
     let setup = Setup::new().file("pid.php", "<?php echo getmypid();");
     let lines = format!(
         "[program.broken]\ncommand = [\"false\"]\n\
+         [cache]\nbus = \"redis://{nobody}\"\n\
          [pool.farm]\nruntime = \"servers\"\nservers = [\"{nobody}\"]\nqueue.maxconn = 2\n\
          [listen.tls]\naddress = \"{}\"\ntls = true\n\
          [site.local]\nhosts = [\"localhost\"]\nroot = \"{root}\"\nlisten = [\"tls\"]\ntls = \"auto\"\n\
@@ -101,7 +102,11 @@ fn rules_and_dashboard_use_only_metrics_that_weir_exports() {
         root = setup.root().display(),
     );
     let pool = format!("runtime = \"php\"\npm = \"auto\"\n{}", php::identity());
-    let setup = setup.admin().pool(&pool).more(&lines);
+    let setup = setup
+        .admin()
+        .site("cache = \"headers\"\n")
+        .pool(&pool)
+        .more(&lines);
     let sidecar = Outward::new().name("api.test", nobody).start_in(setup);
     let weir = &sidecar.weir;
     weir.get("/pid.php").expect(200);
