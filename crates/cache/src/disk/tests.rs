@@ -94,6 +94,11 @@ fn has(store: &Arc<Store<u64>>, number: u64, length: usize) -> bool {
     found.is_some()
 }
 
+/// A folder that no disk has: for tests that write much or often.
+fn in_memory() -> TempDir {
+    TempDir::new_in("/dev/shm").unwrap()
+}
+
 fn wait_until(done: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
@@ -294,11 +299,10 @@ fn a_folder_of_other_heads_or_without_its_purges_is_emptied() {
     }
 }
 
-/// Every file is cut at every byte, and every byte of it is changed (in `make test`: each eleventh): an answer is right or it is not there.
+/// Every file is cut at every byte, and every byte of it is changed (in `make test`: each seventeenth): an answer is right or it is not there.
 #[test]
 fn whatever_is_damaged_no_answer_is_wrong() {
-    // In memory, where fsync(2) takes no time.
-    let folder = TempDir::new_in("/dev/shm").unwrap();
+    let folder = in_memory();
     let store = open(folder.path());
     insert(&store, 1, 40);
     insert(&store, 2, FILE_FROM as usize);
@@ -413,7 +417,7 @@ fn files_that_change_while_they_are_used_are_misses() {
 
 #[test]
 fn the_folder_keeps_its_limit_and_what_is_used() {
-    let folder = TempDir::new().unwrap();
+    let folder = in_memory();
     let max = 4 << 20;
     let store = open_with(DiskSettings {
         max,
@@ -695,10 +699,12 @@ fn a_killed_process_leaves_whole_answers() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     /// Purges that were read again say the same of each subject, also after the file was written anew.
     #[test]
     fn purges_are_read_as_they_were_noted(purges in prop::collection::vec((0..8_u64, any::<bool>()), 0..30)) {
-        let folder = TempDir::new().unwrap();
+        let folder = in_memory();
         let path = folder.path().join("purges");
         let noted = Purges::default();
         let (journal, _) = Journal::open(path.clone(), &noted).unwrap();
@@ -735,7 +741,9 @@ proptest! {
             prop_assert!(read.asked() > *asked.last().unwrap());
         }
     }
+}
 
+proptest! {
     #[test]
     fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), is_right: bool, length in 0..100_u16, kind in 0..7_u8) {
         checks::record(&bytes, is_right);
