@@ -41,7 +41,16 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         made_in(starter, "[server] admin", folder, why, notes);
     }
     if let Some(file) = &config.server.admin_token_file {
-        token(starter, file, notes);
+        let make = format!(
+            "(umask 077; head -c 24 /dev/urandom | base64 > {})",
+            quoted(file)
+        );
+        secret(starter, ("[server] admin_token_file", file), make, notes);
+    }
+    let cache = config.cache.as_ref();
+    if let Some(file) = cache.and_then(|cache| cache.bus_password_file.as_ref()) {
+        let make = "write the password of the server into it, in one line".to_owned();
+        secret(starter, ("[cache] bus_password_file", file), make, notes);
     }
     spool(case, notes);
     disks(case, notes);
@@ -119,19 +128,16 @@ fn slow_logs(case: &Case<'_>) -> Vec<(String, PathBuf)> {
     logs.collect()
 }
 
-/// The token file, which is read at the start and at a reload.
-fn token(who: &Who, file: &Path, notes: &mut Notes) {
-    let label = format!("[server] admin_token_file = \"{}\"", file.display());
+/// A file with a secret, which is read at the start and at a reload. `make`: how it is made.
+fn secret(who: &Who, (key, file): (&str, &Path), make: String, notes: &mut Notes) {
+    let label = format!("{key} = \"{}\"", file.display());
     match may(who, None, file, Need::Read) {
         Access::Yes => notes.ok(format!("{label} can be read by {}", who.name)),
         Access::No(barrier) => notes.breaks(
             format!("{label} cannot be read by {}: {barrier}", who.name),
             "weir does not start",
             match barrier.cause {
-                Cause::Missing => format!(
-                    "(umask 077; head -c 24 /dev/urandom | base64 > {})",
-                    quoted(file)
-                ),
+                Cause::Missing => make,
                 _ => barrier.mend(who),
             },
         ),
