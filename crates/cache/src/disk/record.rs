@@ -123,7 +123,7 @@ impl Record<Bytes> {
         let body_at = head_at.checked_add(head)?;
         let inline = bytes.len().checked_sub(body_at)? as u64;
         let body = match number {
-            0 if length == inline => Content::Here(bytes.slice(body_at..)),
+            0 if length == inline && check == 0 => Content::Here(bytes.slice(body_at..)),
             0 => return None,
             _ if inline > 0 => return None,
             number => Content::File(BodyFile {

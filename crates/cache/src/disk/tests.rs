@@ -745,14 +745,17 @@ proptest! {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), is_right: bool, length in 0..100_u16, kind in 0..7_u8) {
+    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), is_right: bool, length in 0..100_u16, kind in 0..7_u8, (file, check) in (0..2_u64, 0..2_u64)) {
         checks::record(&bytes, is_right);
         checks::index(&bytes, is_right);
-        // The same with a beginning that is one.
-        let begin = [&b"12345678weir"[..], &[kind, 0, 0, 0], &[0; 8], &[kind, 0, 0, 0, 3, 0, 0, 0]].concat();
-        checks::record(&[begin, bytes.clone()].concat(), true);
-        checks::purges(&bytes, is_right);
-        checks::purges(&[&length.to_le_bytes(), &[kind, 0][..], &bytes].concat(), true);
+        // The same behind a front that fits.
+        let inline = if file == 0 { bytes.len().saturating_sub(3) } else { 5 } as u64;
+        let bytes = if file == 0 { &bytes[..] } else { &bytes[..bytes.len().min(3)] };
+        let numbers = [0, inline, file, check].map(u64::to_le_bytes);
+        let front = [&b"12345678weir"[..], &[kind, 0, 0, 0], &numbers[0], &[1, 0, 0, 0, 2, 0, 0, 0], &numbers[1..].concat(), bytes];
+        checks::record(&front.concat(), true);
+        checks::purges(bytes, is_right);
+        checks::purges(&[&length.to_le_bytes(), &[kind, 0][..], bytes].concat(), true);
     }
 
     #[test]
