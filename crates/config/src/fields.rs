@@ -100,7 +100,7 @@ fields! {
         order,
     }
     Servers {
-        check_interval, check_timeout, rise, fall, slowstart, max_fails, fail_timeout, resolve_min, resolve_max,
+        sticky, check_interval, check_timeout, rise, fall, slowstart, max_fails, fail_timeout, resolve_min, resolve_max,
     }
     Cache { memory, max_object, max_objects, bus, bus_user, bus_password_file, bus_stream }
     CacheRules {

@@ -25,6 +25,14 @@ pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut
             format!("add [pool.{name}.queue] with maxconn = N, the sum of their pm.max_children");
         sink.warning(entry.key.clone(), message, hint);
     }
+    // RFC 6265 §4.1.1.
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if let Some(name) = entries.text("sticky")
+        && !name.bytes().all(is_token)
+    {
+        let message = format!("{name:?} is no name of a cookie");
+        sink.error(entries.span("sticky"), message, "for example \"SERVER\"");
+    }
     if let Some(entry) = entries.entry("fail_timeout")
         && entries.number("max_fails") == 0
     {

@@ -295,6 +295,19 @@ impl Balancer {
             Some(index) => index,
             None => self.pick(now, tier, key, tried)?,
         };
+        self.begin(now, index)
+    }
+
+    /// As [`Self::choose`], the server that a request belongs to. `None`: it is down or has no room.
+    pub fn choose_wanted(&mut self, now: Micros, wanted: ServerId) -> Option<Chosen> {
+        let room = self.room(now, wanted)?;
+        match room.is_up && room.busy < room.limit {
+            true => self.begin(now, wanted.0 as usize),
+            false => None,
+        }
+    }
+
+    fn begin(&mut self, now: Micros, index: usize) -> Option<Chosen> {
         self.turns += 1;
         self.busy += 1;
         let turns = self.turns;

@@ -191,6 +191,69 @@ fn an_answer_before_the_end_of_an_upload_is_passed_on() {
     );
 }
 
+/// A client stays with its server by a cookie, while that is up.
+#[test]
+fn a_client_stays_with_its_server() {
+    let up = Arc::new(AtomicBool::new(true));
+    let server = |name: &'static str| {
+        let up = up.clone();
+        Server::start(move |_, stream| {
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}");
+            (name == "b" || up.load(Ordering::SeqCst))
+                && stream.write_all(answer.as_bytes()).is_ok()
+        })
+    };
+    let (a, b) = (server("a"), server("b"));
+    let weir = start(
+        &[&a, &b],
+        "balance = \"roundrobin\"\nsticky = \"SERVER\"\nkeep_conn = false",
+    );
+    let first = weir.get("/").expect(200);
+    let second = weir.get("/").expect(200);
+    assert_ne!(first.text(), second.text());
+    let (first, of_first) = (
+        first.text(),
+        first.header("set-cookie").expect("a cookie").to_owned(),
+    );
+    assert!(
+        of_first.starts_with("SERVER=") && of_first.ends_with("; Path=/; HttpOnly; SameSite=Lax"),
+        "{of_first}"
+    );
+    let cookie = of_first
+        .split(';')
+        .next()
+        .expect("name and value")
+        .to_owned();
+    for _ in 0..6 {
+        let again = weir
+            .request("GET", "/", &[("Cookie", &cookie)], b"")
+            .expect(200);
+        assert_eq!(
+            (again.text(), again.header("set-cookie")),
+            (first.clone(), None)
+        );
+    }
+    for wrong in ["SERVER=", "SERVER=zz", "SERVER=1", "SERVER=ffffffffffff"] {
+        let answer = weir
+            .request("GET", "/", &[("Cookie", wrong)], b"")
+            .expect(200);
+        assert!(answer.header("set-cookie").is_some());
+    }
+    // Its server fails: another one answers, and the client gets the number of that.
+    if first == "a" {
+        up.store(false, Ordering::SeqCst);
+        let answer = weir
+            .request("GET", "/", &[("Cookie", &cookie)], b"")
+            .expect(200);
+        assert_eq!(answer.text(), "b");
+        assert!(
+            answer
+                .header("set-cookie")
+                .is_some_and(|new| !new.starts_with(&cookie))
+        );
+    }
+}
+
 /// A server is down while its check gets another status than the expected ones.
 #[test]
 fn a_check_asks_over_http() {

@@ -14,6 +14,8 @@ pub struct Servers {
     pub http: Option<HttpServers>,
     /// The balancing algorithm.
     pub balance: Balance,
+    /// The cookie by which clients stay with a server.
+    pub sticky: Option<String>,
     /// Limits of the adaptive concurrency per server, if `maxconn` is not written. `None`: `maxconn` is the limit.
     pub adaptive: Option<Adaptive>,
     /// The kind of health check.

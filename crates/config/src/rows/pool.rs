@@ -170,6 +170,9 @@ pub(super) const POOL: &[Row] = &[
     key(&[Pool], "hash_balance_factor", Kind::Count { min: 0, max: 10_000 }, Value("0"),
         "With `balance = \"hash\"`: when a server has more than this percentage of its fair share of requests, further ones go to another server, always the same one. 0: only when it is at its limit.")
         .called(&["hash-balance-factor"]).only(&["servers"]),
+    key(&[Pool], "sticky", Kind::Text, Absent("none"),
+        "Name of a cookie by which clients stay with the server that has answered first, while it is up and has room (servers). weir sets it.")
+        .called(&["sticky_cookie", "cookie insert", "stickysession"]).only(&["servers"]).like("\"SERVER\""),
     key(&[Pool], "limit_start", Kind::Count { min: 1, max: 65_536 }, Value("10"),
         "Without `maxconn`, weir finds the limit of each server by measuring (servers). It begins with this value, grows while requests stay as fast, \
          and shrinks when they wait at the server.").only(&["servers"]),

@@ -77,6 +77,8 @@ struct Member {
     name: &'static str,
     /// The address as the gateway connects to it.
     address: Address,
+    /// Its number in cookies ([`key::number`]).
+    number: u32,
     /// Index into `servers`.
     entry: usize,
     /// Idle connections, the one used last at the end.
@@ -186,6 +188,7 @@ impl ServerGroup {
             serial: self.serials,
             name,
             address,
+            number: key::number(key),
             entry,
             kept: Vec::new(),
             last_check: None,
@@ -238,7 +241,10 @@ impl ServerGroup {
         choice: &ServerChoice<'_>,
         effects: &mut Effects,
     ) -> Option<Picked> {
-        let chosen = self.balancer.choose(now, choice.key, choice.tried)?;
+        let chosen = match self.wanted(now, choice) {
+            Some(chosen) => chosen,
+            None => self.balancer.choose(now, choice.key, choice.tried)?,
+        };
         let room = self.balancer.room(now, chosen.server)?;
         let member = self.member_mut(chosen.server)?;
         if room.busy <= 1 {
@@ -260,6 +266,19 @@ impl ServerGroup {
             name: member.name,
             kept,
         })
+    }
+
+    /// The server that has answered the client before, if it can take the request.
+    fn wanted(&mut self, now: Micros, choice: &ServerChoice<'_>) -> Option<Chosen> {
+        let wanted = choice.wanted?;
+        let is_meant = |member: &Option<Member>| {
+            (member.as_ref()).is_some_and(|member| member.number == wanted)
+        };
+        let server = ServerId(self.members.iter().position(is_meant)? as u32);
+        match choice.tried.contains(&server) {
+            true => None,
+            false => self.balancer.choose_wanted(now, server),
+        }
     }
 
     /// A request at a server has ended. Its connection is kept for another request, if there is one and there is

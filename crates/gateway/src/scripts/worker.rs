@@ -10,6 +10,7 @@ use weir_fcgi::{
     server::{self, RequestDecoder},
 };
 use weir_http::Interim;
+use weir_http1::Name;
 use weir_pool::{Sent, ServerId, ShedReason};
 
 use super::{
@@ -46,6 +47,7 @@ use crate::{
 pub(crate) fn choice<'r>(record: &'r Record, pool: &PoolHandle) -> ServerChoice<'r> {
     ServerChoice {
         key: pool.hash_key(record),
+        wanted: pool.sticks_to(record),
         tried: &record.tried,
         certain: record.retries > 0 || !record.head.method.is_idempotent(),
     }
@@ -58,11 +60,17 @@ pub(crate) fn connect(
     mut lease: Lease,
     home: u16,
 ) -> impl Future<Output = (Lease, Option<Result<WorkerConn, ConnectError>>)> + use<> {
-    let ServerChoice { key, certain, .. } = choice(record, pool);
+    let ServerChoice {
+        key,
+        wanted,
+        certain,
+        ..
+    } = choice(record, pool);
     let (tried, deadline) = (record.tried.clone(), record.policy.deadline);
     async move {
         let choice = ServerChoice {
             key,
+            wanted,
             tried: &tried,
             certain,
         };
@@ -212,8 +220,12 @@ impl AtWorker {
         let head = ready!(self.poll_head(cx, record, client));
         record.first_byte = self.run.first_byte;
         Poll::Ready(match head {
-            Ok(head) => {
+            Ok(mut head) => {
                 answers(record, self.pool, &mut self.run, &head);
+                if let Some(cookie) = self.pool.sticky_cookie(record, self.server) {
+                    // An invalid name would have been refused in the configuration.
+                    let _ = head.headers.append(Name::SetCookie, cookie.as_bytes());
+                }
                 Ok(Response {
                     run: std::mem::take(&mut self.run),
                     head,

@@ -18,6 +18,8 @@ use crate::{
 pub(crate) struct ServerChoice<'t> {
     /// The hash of its key (`hash_by`).
     pub(crate) key: Option<u64>,
+    /// The number of the server that has answered the client before ([`PoolHandle::sticks_to`]).
+    pub(crate) wanted: Option<u32>,
     /// Servers that have failed this request.
     pub(crate) tried: &'t [ServerId],
     /// The request gets a new connection. On a kept connection, which the server may close at this moment, it could be

@@ -1,7 +1,7 @@
 //! The key by which a request is hashed to a server.
 
 use weir_config::{Balance, HashBy, Runtime};
-use weir_pool::mixed;
+use weir_pool::{ServerId, mixed};
 use weir_semantics::cookies;
 
 use crate::{dispatch::PoolHandle, record::Record};
@@ -37,6 +37,48 @@ impl PoolHandle {
             }
         }
     }
+}
+
+impl PoolHandle {
+    /// The number of the server that the client is to stay with, if its cookie says one (`sticky`).
+    pub(crate) fn sticks_to(&self, record: &Record) -> Option<u32> {
+        let Runtime::Servers(settings) = &self.settings.runtime else {
+            return None;
+        };
+        let name = settings.sticky.as_ref()?;
+        let header = record.header("cookie")?;
+        let mut values = cookies::values(header, name.as_bytes());
+        let value = std::str::from_utf8(values.next()?).ok()?;
+        u32::from_str_radix(value, 16).ok()
+    }
+
+    /// The cookie by which the client stays with `server`, unless it has it.
+    pub(crate) fn sticky_cookie(
+        &self,
+        record: &Record,
+        server: Option<ServerId>,
+    ) -> Option<String> {
+        let Runtime::Servers(settings) = &self.settings.runtime else {
+            return None;
+        };
+        let name = settings.sticky.as_ref()?;
+        let number = {
+            let mut state = self.state();
+            state.group.as_mut()?.member_mut(server?)?.number
+        };
+        let secure = match record.endpoints.is_https {
+            true => "; Secure",
+            false => "",
+        };
+        let is_new = self.sticks_to(record) != Some(number);
+        is_new.then(|| format!("{name}={number:06x}; Path=/; HttpOnly; SameSite=Lax{secure}"))
+    }
+}
+
+/// A server's number in cookies, of the hash of its address. It is the same in all gateways, and too short to find the address by
+/// trying.
+pub(super) fn number(key: u64) -> u32 {
+    key as u32 & 0x00ff_ffff
 }
 
 /// FNV-1a with mixed bits.
