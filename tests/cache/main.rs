@@ -3,6 +3,7 @@
 
 mod answers;
 mod crowd;
+mod disk;
 mod http_cache_tests;
 mod nodes;
 mod operators;

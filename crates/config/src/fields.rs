@@ -102,7 +102,7 @@ fields! {
     Servers {
         sticky, check_interval, check_timeout, rise, fall, slowstart, max_fails, fail_timeout, resolve_min, resolve_max,
     }
-    Cache { memory, max_object, max_objects, bus, bus_user, bus_password_file, bus_stream }
+    Cache { memory, max_object, max_objects, disk, max_disk, file_from, bus, bus_user, bus_password_file, bus_stream }
     CacheRules {
         preset, ttl, grace, stale_wait, bypass_cookies, bypass_paths, bypass_query, drop_query, sort_query, vary_cookies, mobile,
         ignore_vary, max_variants, public_if, client_directives, purge_on, purge_params, login_paths, cache_status,

@@ -7,7 +7,7 @@
 //!          │ Body ─► Upload      the body is stored before anybody works for it   │
 //!          │ │ ╰──► PathInfo                                                      │
 //!          │ Upstream ─────────────────────────────────► answer without a worker ─┤
-//!          │ ├─► Follow        for an equal request (cache)                       │
+//!          │ ├─► Page, Follow  for the disk, for an equal request (cache)         │
 //!          │ Ask ◄──────────────┐                                                 │
 //!          │ ├─► Turn           │ after others with the same key (`serialize_by`) │
 //!          │ ├─► Queue          │ for a worker                                    │
@@ -106,6 +106,7 @@ enum Step {
     Upload(Upload),
     PathInfo(BoxFuture<Option<Vec<u8>>>),
     Upstream,
+    Page(BoxFuture<()>),
     Follow(Follow),
     Ask,
     Turn(Serialized),
@@ -250,6 +251,10 @@ impl Exchange {
                     Ok(self.translated(path))
                 }
                 Step::Upstream => self.upstream(),
+                Step::Page(reading) => {
+                    ready!(reading.as_mut().poll(cx));
+                    self.read_back()
+                }
                 Step::Follow(follow) => {
                     let landing = ready!(follow.poll(cx, &mut self.record, &self.client));
                     self.landed(landing)

@@ -320,6 +320,9 @@ fn end(gateway: &Gateway) {
     for log in gateway.pool_logs.iter().flatten() {
         log.sink().shutdown(LAST_WORDS);
     }
+    if let Some(pages) = &gateway.pages {
+        pages.flush();
+    }
     trace::flush(LAST_WORDS);
     error_log::flush(LAST_WORDS);
 }
@@ -501,7 +504,7 @@ impl Gateway {
             kept_files: KeptFiles::new(server.compress_cache),
             bus_password,
             pages: (config.cache.as_ref())
-                .map(|settings| Pages::new(config, settings))
+                .map(|settings| Pages::new(config, settings, chroot.as_deref()))
                 .transpose()
                 .map_err(|error| format!("[cache]: {error}"))?,
             http2_memory: weir_http::multiplex::Memory::new(server.http2_memory as u64),

@@ -13,8 +13,14 @@ pub struct Cache {
     pub memory: u64,
     /// Larger answers are not stored, bytes.
     pub max_object: u64,
-    /// Maximum number of stored answers.
+    /// Maximum number of stored answers in memory.
     pub max_objects: usize,
+    /// Folder for stored answers, which reloads and restarts keep. `None`: in memory only.
+    pub disk: Option<PathBuf>,
+    /// Maximum size of all files in `disk`, bytes.
+    pub max_disk: u64,
+    /// Answers from this size on are files of their own in `disk`, bytes.
+    pub file_from: u64,
     /// The server through which nodes tell each other their purges. `None`: each purges for itself.
     pub bus: Option<Bus>,
     /// User of that server. `None`: its default user.

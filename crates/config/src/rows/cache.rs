@@ -15,7 +15,14 @@ pub(super) const CACHE: &[Row] = &[
     key(&[Cache], "max_object", Kind::Size { min: 1, max: SIZE_MAX }, Value("\"16M\""),
         "Larger answers are not stored.").called(&["maximum_object_size", "CacheMaxFileSize", "max_obj_size"]),
     key(&[Cache], "max_objects", Kind::Count { min: 1, max: 1_000_000_000 }, Value("1000000"),
-        "Maximum number of stored answers."),
+        "Maximum number of stored answers in memory."),
+    key(&[Cache], "disk", Kind::Path, Absent("in memory only"),
+        "Folder for stored answers, which reloads and restarts keep. It must exist, and the gateway's user must be able to write there. No other program should.")
+        .called(&["fastcgi_cache_path", "proxy_cache_path", "CacheRoot"]),
+    key(&[Cache], "max_disk", Kind::Size { min: 16 << 20, max: 1 << 60 }, Value("\"10G\""),
+        "Maximum size of all files in `disk`.").called(&["max_size", "CacheMaxDiskSize"]),
+    key(&[Cache], "file_from", Kind::Size { min: 4 << 10, max: SIZE_MAX }, Value("\"64K\""),
+        "Answers from this size on are files of their own in `disk`, which are sent without a copy, and need no memory."),
     key(&[Cache], "bus", Kind::Bus, Absent("none: each node purges only its own answers"),
         "Server of Valkey or Redis through which nodes with the same sites tell each other their purges: `redis://HOST:PORT`, with `/N` for another database, or \
          `unix:PATH`. Each node stores its own answers.").called(&["redis", "valkey"]),

@@ -24,6 +24,7 @@ pub(crate) mod show;
 
 use std::{
     io,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -36,7 +37,7 @@ use weir_cache::{
     flights::{Flights, Following, Joined, Landing, Leader},
     key::{Key, KeyHash},
     purges::{Asked, Manner, Purge, Standing},
-    store::{Found, Store},
+    store::{Found, OnDisk, ReadBack, Store},
 };
 use weir_config::Config;
 use weir_http::Reply;
@@ -75,6 +76,8 @@ pub(crate) enum Looked {
     Stale(Reply, Option<Box<Fetch>>),
     /// An equal request is on its way.
     Follow(Following<()>),
+    /// The disk has something, which a thread must read. Then [`look_again`] follows.
+    Read(OnDisk<Kept>),
     /// The application must answer. What the cache needs of the request is in the record.
     Ask,
 }
@@ -110,19 +113,37 @@ pub(crate) struct Fetch {
     asked_at: u64,
     /// The client's fields, if the application does not see its conditions and ranges.
     said: Option<Box<ParsedFields>>,
-    /// How often it has waited for equal requests.
+    /// How often it has waited for equal requests, and for the disk.
     waited: u8,
+    reads: u8,
+}
+
+/// What is stored for a request.
+enum Held {
+    Nothing,
+    Page(Arc<StoredPage>, Standing),
+    /// Perhaps a page, which must be read first.
+    OnDisk(OnDisk<Kept>),
 }
 
 impl Pages {
-    /// An empty cache.
+    /// What is in its folder, if it has one. `chroot`: the gateway's.
     ///
     /// # Errors
     ///
-    /// If the kernel gives no random numbers.
-    pub(crate) fn new(config: &Config, settings: &weir_config::Cache) -> io::Result<Pages> {
+    /// If the folder cannot be used, or the kernel gives no random numbers.
+    pub(crate) fn new(
+        config: &Config,
+        settings: &weir_config::Cache,
+        chroot: Option<&Path>,
+    ) -> io::Result<Pages> {
+        let limits = page::limits(config, settings);
+        let store = match &settings.disk {
+            Some(folder) => Store::open(limits, page::disk(settings, folder, chroot)?)?,
+            None => Store::new(limits)?,
+        };
         Ok(Pages {
-            store: Store::new(page::limits(config, settings))?,
+            store,
             flights: Flights::new(MOST_FOLLOWERS),
             max_object: settings.max_object,
             refused: Mutex::default(),
@@ -175,7 +196,14 @@ impl Pages {
             stale_if_error: millis(cached.said.grace),
         };
         let mut is_withheld = false;
-        if let Some((stored, standing)) = self.stored(&fetch.key, fields) {
+        let held = self.held(&fetch.key, fields);
+        if let Held::OnDisk(on_disk) = held {
+            if fetch.reads < MOST_READS {
+                fetch.reads += 1;
+                record.rare_mut().asking = Some(Box::new(Asking::Page(fetch)));
+                return Looked::Read(on_disk);
+            }
+        } else if let Held::Page(stored, standing) = held {
             let state = stored.head.life.state(now, &terms);
             let is_valid = standing == Standing::Valid;
             fetch.is_purged = !is_valid;
@@ -271,13 +299,34 @@ impl Pages {
         Looked::Stale(reply, renewal)
     }
 
-    /// The stored page for such a request, and what purges say of it.
-    fn stored(&self, key: &Key, fields: &ParsedFields) -> Option<(Arc<StoredPage>, Standing)> {
-        match self.store.look(key, |names| selects(names, fields)) {
-            Found::Hit(stored, standing) => Some((stored, standing)),
-            // There is no disk.
-            Found::Miss | Found::OnDisk(_) => None,
+    /// What is stored for such a request.
+    fn held(&self, key: &Key, fields: &ParsedFields) -> Held {
+        for _ in 0..MOST_READS {
+            match self.store.look(key, |names| selects(names, fields)) {
+                Found::Miss => return Held::Nothing,
+                Found::Hit(stored, standing) => return Held::Page(stored, standing),
+                Found::OnDisk(on_disk) => match on_disk.read_cached() {
+                    Some(ReadBack::Hit(stored, standing)) => return Held::Page(stored, standing),
+                    Some(ReadBack::Miss) => return Held::Nothing,
+                    Some(ReadBack::Again) => {}
+                    None => return Held::OnDisk(on_disk),
+                },
+            }
         }
+        Held::Nothing
+    }
+
+    /// The stored page for such a request, and what purges say of it, without waiting for the disk.
+    fn stored(&self, key: &Key, fields: &ParsedFields) -> Option<(Arc<StoredPage>, Standing)> {
+        match self.held(key, fields) {
+            Held::Page(stored, standing) => Some((stored, standing)),
+            Held::Nothing | Held::OnDisk(_) => None,
+        }
+    }
+
+    /// Writes what waits to be written to the disk.
+    pub(crate) fn flush(&self) {
+        self.store.flush();
     }
 
     /// Why answers were not stored.
@@ -314,6 +363,7 @@ pub(crate) fn look(record: &mut Record, cached: &Cached, body: Option<&Spooled>)
         asked_at: 0,
         said: None,
         waited: 0,
+        reads: 0,
     };
     pages.look(record, cached, Box::new(fetch))
 }
@@ -323,8 +373,7 @@ pub(crate) fn landed(record: &mut Record, cached: &Cached, landing: Landing<()>)
     let Some(pages) = &record.gateway.pages else {
         return Looked::Ask;
     };
-    let asking = record.rare_mut().asking.take().map(|asking| *asking);
-    let Some(Asking::Page(mut fetch)) = asking else {
+    let Some(mut fetch) = taken(record) else {
         return Looked::Ask;
     };
     fetch.waited = fetch.waited.saturating_add(1);
@@ -335,6 +384,22 @@ pub(crate) fn landed(record: &mut Record, cached: &Cached, landing: Landing<()>)
             pages.ask(record, cached, fetch)
         }
         Landing::Pass | Landing::Failed(()) => pages.ask(record, cached, fetch),
+    }
+}
+
+/// What the disk had was read.
+pub(crate) fn look_again(record: &mut Record, cached: &Cached) -> Looked {
+    match (&record.gateway.pages, taken(record)) {
+        (Some(pages), Some(fetch)) => pages.look(record, cached, fetch),
+        _ => Looked::Ask,
+    }
+}
+
+/// The request for a page that waits.
+fn taken(record: &mut Record) -> Option<Box<Fetch>> {
+    match *record.rare_mut().asking.take()? {
+        Asking::Page(fetch) => Some(fetch),
+        Asking::Apart(_) | Asking::Write(_) => None,
     }
 }
 
@@ -426,3 +491,6 @@ const MOST_FOLLOWERS: usize = 100_000;
 
 /// How often a request waits for equal ones. A page of which each visitor gets another variant is not worth more.
 const MOST_WAITS: u8 = 3;
+
+/// How often a request waits for the disk: other requests may change meanwhile what is stored.
+const MOST_READS: u8 = 3;

@@ -72,6 +72,17 @@ impl Exchange {
         self.looked(looked)
     }
 
+    /// `Page`: a thread has read what the disk had.
+    pub(super) fn read_back(&mut self) -> Result<Next, Refusal> {
+        match self.rules.and_then(|rules| rules.cache.as_ref()) {
+            Some(cached) => {
+                let looked = cache::look_again(&mut self.record, cached);
+                self.looked(looked)
+            }
+            None => self.make(),
+        }
+    }
+
     /// `Follow`: the equal request has its answer, or has left.
     pub(super) fn landed(&mut self, landing: Option<Landing<()>>) -> Result<Next, Refusal> {
         let Some(landing) = landing else {
@@ -96,6 +107,13 @@ impl Exchange {
                     self.renew(fetch);
                 }
                 Ok(self.deliver((reply, None)))
+            }
+            Looked::Read(on_disk) => {
+                let reading = tokio::task::spawn_blocking(move || drop(on_disk.read()));
+                Ok(Next::Step(Step::Page(Box::pin(async {
+                    // If the thread has failed, there is nothing in memory either.
+                    let _ = reading.await;
+                }))))
             }
             Looked::Follow(following) => {
                 self.client.watch_client();

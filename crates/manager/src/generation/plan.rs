@@ -163,7 +163,21 @@ pub(crate) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
     let programs = pools.programs();
     let of_pools = std::mem::take(&mut pools.warnings);
     check_folders(config, &mut problems);
-    check_spool(&config.server.spool_dir, gateway.as_ref(), &mut problems);
+    let gateways = gateway.as_ref();
+    check_writable(
+        "server.spool_dir",
+        &config.server.spool_dir,
+        gateways,
+        &mut problems,
+    );
+    if let Some(disk) = config
+        .cache
+        .as_ref()
+        .and_then(|cache| cache.disk.as_deref())
+    {
+        check_folder("cache.disk", disk, &mut problems);
+        check_writable("cache.disk", disk, gateways, &mut problems);
+    }
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -547,14 +561,19 @@ fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
 
 /// The gateway creates files in a folder that the manager opens for it, and tests that before it is ready. Problems
 /// that the permission bits show are reported here already, with their place in the file.
-fn check_spool(folder: &Path, gateway: Option<&Identity>, problems: &mut Vec<Problem>) {
+fn check_writable(
+    key: &str,
+    folder: &Path,
+    gateway: Option<&Identity>,
+    problems: &mut Vec<Problem>,
+) {
     let may = match gateway {
         Some(who) => weir_machine::may_write(folder, who),
         None => file::may_write(folder),
     };
     if folder.is_dir() && !may {
         problems.push(Problem::new(
-            "server.spool_dir",
+            key,
             format!(
                 "the gateway's user cannot create files in {}",
                 folder.display()

@@ -1,11 +1,15 @@
 //! A stored page: its head, and how that is kept.
 
+use std::{io, path::Path};
+
 use http::StatusCode;
 use weir_cache::{
     FieldList, Fields as _, Life, Lines,
+    disk::DiskSettings,
     store::{Head, Object, Settings},
 };
 use weir_config::Config;
+use weir_control::path_inside;
 use weir_http::Fields;
 use weir_http1::Name;
 
@@ -74,6 +78,31 @@ pub(super) fn limits(config: &Config, settings: &weir_config::Cache) -> Settings
         max_objects: settings.max_objects,
         max_variants: variants.max().unwrap_or(1),
     }
+}
+
+/// Where pages are stored. `chroot`: the gateway's.
+///
+/// # Errors
+///
+/// The folder is outside of it.
+pub(super) fn disk(
+    settings: &weir_config::Cache,
+    folder: &Path,
+    chroot: Option<&Path>,
+) -> io::Result<DiskSettings> {
+    let inside = match chroot {
+        Some(chroot) => path_inside(chroot, folder),
+        None => Some(folder.to_owned()),
+    };
+    let outside = || {
+        let text = format!("disk: {} is outside of chroot", folder.display());
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    };
+    Ok(DiskSettings {
+        folder: inside.ok_or_else(outside)?,
+        max: settings.max_disk,
+        file_from: settings.file_from,
+    })
 }
 
 #[cfg(test)]
