@@ -78,6 +78,7 @@ tests_of_source() {
             "$cargo" test --locked --package weir --test php_worker || result=1
     done
     rm -f "$target"/php/weir-php*
+    make --no-print-directory php TARGET="$target" || result=1
     return "$result"
 }
 
