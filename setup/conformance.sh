@@ -116,6 +116,9 @@ check "packages of Debian 12" packages bookworm
 check "packages of Debian 13" packages trixie
 check "the cache's store and its files" "$cargo" test --locked --release --package weir-cache -- --nocapture store:: disk::
 check "a cache that is killed" killed_cache
+check "a cache with many users" tests cache personal::
+check "WordPress with a cache" tests applications wordpress_with_a_cache
+check "WebSockets" tests_of_release fastcgi websockets::
 check "h3i is built" "$cargo" build --locked --manifest-path setup/h3i/Cargo.toml --target-dir "$target/h3i"
 check "scanners of TLS, h3i" tests_of_release tls conformance::
 echo
