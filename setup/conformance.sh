@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
 # them, many reloads and upgrades under load, very many certificates and handshakes, scanners of TLS, h3i, nodes that share
-# certificates, and pools that share a load of PHP, both killed at random; the cache's store; and weir-php in php-cgi and php, and
-# in other versions of PHP; weir in containers, and the files for Kubernetes at its API server. The last three take root:
+# certificates, and pools that share a load of PHP, both killed at random; weir-php in php-cgi and php, and in other versions of
+# PHP; weir in containers, the files for Kubernetes at its API server, and packages in machines that are booted; the cache's store,
+# caches with many users, and many WebSockets. It takes root:
 #
 #   setup/conformance.sh TARGET [STEP]
 #
