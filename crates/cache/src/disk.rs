@@ -43,7 +43,7 @@ use xxhash_rust::xxh3::Xxh3;
 use self::{
     journal::Journal,
     queue::{Job, Queue},
-    record::{BodyFile, Content, Reader, Record, check_of},
+    record::{BodyFile, Content, Entry, Reader, Record, check_of},
 };
 pub(crate) use self::{journal::Note, writer::Writer};
 use super::{
@@ -464,6 +464,18 @@ impl Drop for FileBody {
 }
 
 impl Spot {
+    /// Of an answer in this segment that nobody has read yet.
+    fn new(entry: &Entry, segment: u32) -> Spot {
+        Spot {
+            hash: entry.hash,
+            file: entry.file,
+            segment,
+            offset: entry.offset,
+            length: entry.length,
+            is_used: false,
+        }
+    }
+
     fn place(&self) -> (u32, u32) {
         (self.segment, self.offset)
     }

@@ -187,14 +187,7 @@ impl<H: Head> Writer<H> {
             if end > length || (entry.length as usize) < HEADER {
                 continue;
             }
-            let spot = Spot {
-                hash: entry.hash,
-                file: entry.file,
-                segment: number,
-                offset: entry.offset,
-                length: entry.length,
-                is_used: false,
-            };
+            let spot = Spot::new(&entry, number);
             if self.disk.set_spot(spot, false) && entry.file != 0 {
                 self.bodies.insert(entry.file, (number, entry.file_length));
                 segment.bytes += entry.file_length;
@@ -346,14 +339,7 @@ impl<H: Head> Writer<H> {
         active.length += entry.length;
         active.index_length += ENTRY as u64;
         let number = active.number;
-        let spot = Spot {
-            hash: entry.hash,
-            file: entry.file,
-            segment: number,
-            offset: entry.offset,
-            length: entry.length,
-            is_used: false,
-        };
+        let spot = Spot::new(&entry, number);
         self.count(number, added as i64);
         if let Some(body) = piece.body {
             // A renewed answer has the file of the one before it.
